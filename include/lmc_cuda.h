@@ -3555,10 +3555,10 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_can_read_in_place(const lmc_reader *r
  *     own                  | copy 0 |          | copy 1 |    pieces of 0 | copy 2 |
  *     stream                         | decode 0         | decode 1      |         | decode 2 ...
  *
- * The host waits for the event `decoded` of a half before it looks at its statuses, and does that
- * before it fills the half again. The stream `own` copies a wave's pieces before it copies the next
- * wave into that half; `stream` waits for the event `copied` before it decodes. So nothing is
- * overwritten while it is still read.
+ * The host waits for a half's event `decoded`, then looks at its statuses, and only then fills the
+ * half again. The stream `own` copies a wave's pieces before it copies the next wave into that
+ * half; `stream` waits for the event `copied` before it decodes. So nothing is overwritten while it
+ * is still read.
  *
  *     status of a block     OK         its pieces may be copied
  *                           NOT_HERE   kernel.next tries it; after the last kernel, the CPU
@@ -3640,8 +3640,8 @@ static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *
 }
 
 /* Gets the headers of blocks whose packed bytes are on the device already: a kernel gathers them in
- * the memory of the half's table, which is not used yet. All addresses are there, then all
- * headers. */
+ * the memory of the half's table, which is not used yet. There the addresses come first, and the
+ * headers follow them. */
 static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h)
 {
     const size_t n = lmc__count_cuda_jobs(h), size = n * LMC_BLOCK_HEADER_SIZE;
@@ -3676,8 +3676,8 @@ static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc_
 
 /* -- blocks, when their headers are there -- */
 
-/* Copies bytes [from, to) of the stream from the bases of the block's parts to gpu_base; *left: how
- * many of them no part has. */
+/* Copies what predicts bytes [from, to) of the file stream from the parts' bases to gpu_base;
+ * *left: how many bytes no base has. */
 static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const lmc__cuda_job *job,
                                           uint64_t from, uint64_t to, uint64_t *left)
 {
@@ -3749,7 +3749,7 @@ static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc_reader *
     return LMC_OK;
 }
 
-/* The first kernel to try, from this one on, that the device can run. */
+/* The first kernel, from this one on, that the device can run and that is not passed over. */
 static int lmc__usable_kernel(const lmc_cuda *c, int kernel)
 {
     while (kernel != LMC__GPU_CPU && (!c->kernels[kernel] || c->is_passed[kernel]))
@@ -3758,7 +3758,7 @@ static int lmc__usable_kernel(const lmc_cuda *c, int kernel)
 }
 
 /* Checks the header as the reader does, and decides what decodes the block, and to where. A block
- * that is one piece is decoded directly to its part, unless the part has its base there. */
+ * of one piece is decoded directly to its part if that is aligned and cannot hold the base. */
 static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                         lmc__cuda_job *job)
 {
@@ -3909,7 +3909,7 @@ static enum lmc_status lmc__start_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_hal
 
 /* -- the CPU -- */
 
-/* Copies from pageable memory of the host, and to it, which are complete on return. */
+/* Copy from or to pageable memory of the host; the copy is complete on return. */
 static enum lmc_status lmc__copy_out(lmc_cuda *c, lmc__cu_address dst, const void *src, size_t size)
 {
     LMC__CUDA(c, cuMemcpyHtoDAsync_v2, (dst, src, size, c->own));
@@ -3924,7 +3924,7 @@ static enum lmc_status lmc__copy_back(lmc_cuda *c, void *dst, lmc__cu_address sr
 }
 
 /* Decodes blocks whose prediction only the reader has; neighbours of one part are read at once. *i:
- * the first; then the first behind them. */
+ * the first of them; on return, the first block behind them. */
 static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                              size_t *i)
 {
@@ -4024,9 +4024,9 @@ static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_
 
 /* -- statuses -- */
 
-/* Waits for the kernels, and takes the statuses of their blocks. Blocks that a kernel leaves go to
- * its next one; *n: how many. A kernel that leaves most of its blocks is not tried again in this
- * call. */
+/* Waits for the kernels, and takes the statuses of their blocks. Blocks that a kernel did not
+ * decode get its next kernel; *n: how many then have a kernel. A kernel that left most of its
+ * blocks is not tried again in this call if another one can follow it. */
 static enum lmc_status lmc__take_statuses(lmc_cuda *c, lmc__cuda_half *h, size_t *n)
 {
     size_t n_done[LMC__GPU_KERNELS], n_left[LMC__GPU_KERNELS], i;
@@ -4100,11 +4100,11 @@ typedef struct lmc__cuda_walk {
     uint64_t at, end; /* in the file of the current span */
     const lmc__cuda_span *span;
     int is_file;   /* the span is a whole file, which has a CRC, too */
-    lmc_file file; /* with only these tensors */
+    lmc_file file; /* with only the tensors that lie whole in the span */
     lmc__digester digester;
 } lmc__cuda_walk;
 
-/* If nothing is to be checked, at becomes end. */
+/* If nothing is to be checked, sets w->at = w->end. */
 static void lmc__begin_walk(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w)
 {
     const lmc__cuda_span *const span = lmc__span_at(c, w->next_span++);
@@ -4220,7 +4220,7 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
     return r->options.skip_fingerprints || !last ? LMC_OK : lmc__check_whole(c, r);
 }
 
-/* c->given must be set. */
+/* The caller has set c->given; 0 if the packed bytes are not on the device. */
 LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
                                                  const lmc_cuda_part *parts, size_t n, void *stream)
 {

@@ -447,9 +447,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD: small rather than fast
- * code. LMC__PREFETCH: to the second cache. LMC__UNROLL before a loop of constant length: without
- * it gcc unrolls too late and keeps arrays of vectors in memory. */
+/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD prefers small to fast
+ * code. LMC__PREFETCH fetches to the second cache. LMC__UNROLL is for loops of constant length:
+ * without it gcc unrolls too late and keeps arrays of vectors in memory. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -585,8 +585,8 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller, and spec 2.2 which rules of the format it stands for.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each status
+ * means for a caller; spec 2.2 says which broken rule of the format gives which status.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
@@ -756,7 +756,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of sizeof(size_t): others would cut a pointer. */
+ * given NULL: the defaults. Sizes are multiples of sizeof(size_t), so that none cuts a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -823,8 +823,8 @@ enum {
 
 /*
  * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
- * nothing and cannot fail. The scalar functions define the results; those of the other tiers give
- * the same ones, byte by byte.
+ * nothing and cannot fail. The scalar functions define the results; the functions of the other
+ * tiers give the same bytes.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
  * kernels may read that slack, and write it where they write the list, so the last vector is no
@@ -845,7 +845,7 @@ enum {
         break;                                                                                     \
     }
 /* `statement` with the constants has_left and has_right: whether that side of a node is a list that
- * is read or wanted. So its loop tests neither, and is shorter with one list or none. */
+ * is read or wanted. So the loop in `statement` tests neither, and is shorter without a list. */
 #define LMC__WITH_SIDES(l, r, statement)                                                           \
     {                                                                                              \
         const int has_left = l, has_right = r;                                                     \
@@ -858,8 +858,8 @@ enum {
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
- * sign and magnitude, as floats have it. */
+/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
+ * magnitude, like floats. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
@@ -900,7 +900,7 @@ typedef struct lmc__join_source {
     const lmc__const_planes *planes;
     const lmc__merged *root; /* one of the planes, still to be merged; or NULL */
     unsigned width;          /* bytes of an element */
-    enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
+    enum lmc__order order;   /* of elements, for their residuals against 0 */
 } lmc__join_source;
 
 LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
@@ -973,9 +973,9 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first, their own one, do the work of several
- * kernels at once. What their loop leaves over at the end of a block they do by the kernels of that
- * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
+/* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
+ * several kernels at once. For elements behind their loop they call its kernels. A kernel's
+ * contract is at its scalar function; from `restore` on, in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */
@@ -1220,9 +1220,9 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
- * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
- * sign to all bits below it. */
+ * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
+ * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
+ * carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1277,8 +1277,8 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
-/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
- * `ones`, and whose other bytes are those of `zeros`. */
+/* The inverse of lmc__sort8, for the following word. If m has k ones, its upper k bytes come from
+ * `ones`, and its other bytes from `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -1314,7 +1314,7 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 #if LMC__NEON
 #include <arm_neon.h>
 
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
 LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
 
@@ -1327,8 +1327,9 @@ LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
     return vcleq_u8(keys, highest);
 }
 
-/* AVX2's operations on halves, for vectors without halves. load_pair: only first. shuffle: r[i] =
- * v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others are 0. */
+/* AVX2's operations on halves, for vectors without halves. load_pair loads only `first`. shuffle:
+ * r[i] = v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others
+ * are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
@@ -1344,8 +1345,8 @@ LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
     return (size_t)((0u - vaddvq_u8(one)) & 255);
 }
 
-/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: an
- * addition for 1, 2, 4 and 8 each. */
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: one
+ * addition for each k of 1, 2, 4, 8. */
 LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
 {
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -1375,15 +1376,14 @@ LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
 LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
 {
     *first = vzip1q_u8(a, b);
     *second = vzip2q_u8(a, b);
 }
 
-/* Each element rotated by one bit: shift, then insert the other shift into the bits that are
- * free. */
+/* Each element rotated by one bit: a shift, then an insertion of the other shift. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);
@@ -1488,7 +1488,7 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 
 #if LMC__AVX2_TEXT
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
@@ -1529,7 +1529,7 @@ LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
                                                      << 32;
 }
 
-/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16. */
+/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16 are 255. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
     const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
@@ -1603,9 +1603,9 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a
- * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
- * steps double the groups. Each adds the last sum of a group to all of the next:
+/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a multiplication
+ * adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three steps double the
+ * groups. Each adds the last sum of a group to all sums of the next group:
  *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
@@ -1647,7 +1647,7 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
 
-/* And back: first and second together are the bytes of a and b in turn. Unpacking, too, works
+/* The inverse: first and second together are the bytes of a and b in turn. Unpacking, too, works
  * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
  * lower halves of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
@@ -1692,7 +1692,7 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 /* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
  * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
  * the lowest first. All are inlined, so width, left and the like are constants. */
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
@@ -1706,7 +1706,7 @@ LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
 }
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
 {
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
@@ -1714,8 +1714,8 @@ LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i
 }
 
 /* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
- * rotation; those of 16 bits a shift of two joined lanes (VBMI2), here v and v, by 1 or by 15;
- * bytes are shifted as on AVX2. */
+ * rotation. Lanes of 16 bits have a shift of two joined lanes (VBMI2): here both are v, shifted by
+ * 1 or 15. Bytes are shifted as on AVX2. */
 LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -1867,7 +1867,7 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
  * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
  */
 
-/* Product of two polynomials modulo the CRC's. */
+/* Product of two polynomials modulo the CRC's polynomial. */
 LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
@@ -1884,16 +1884,16 @@ LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
  * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
- * exponents, so the same holds for places of 8 and of 64 bits. No table is needed, and a place
- * depends only on those at least 65 before it (compare Russell, "Chorba: A novel CRC32
- * implementation", 2024).
+ * exponents. So three squarings give the rule for places of 8 bits, six for places of 64. No table
+ * is needed, and a place depends only on places at least 65 before it (compare Russell, "Chorba: A
+ * novel CRC32 implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* 8 bytes in the machine's order: sums of bits do not depend on it. */
+/* 8 bytes in the machine's byte order, which does not matter for an exclusive or. */
 LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
 {
     uint64_t v;
@@ -1943,8 +1943,8 @@ static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, siz
     return size;
 }
 
-/* Places of one bit, in words: a, b, c, d are the words before, with all that was added to them.
- * The last four words are not cleared, but go through a table. */
+/* Places of one bit, a word of them at a time: a, b, c, d are the four words before, with all that
+ * was added to them. The last four words are not cleared, but processed with a table. */
 static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 {
     const size_t n = size / 8;
@@ -1983,15 +1983,15 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 
 /*
  * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
- * before. So a strip is cut into lanes. Their registers advance in turn, start from 0 in all lanes
- * but the first, and are joined at the end:
+ * before. So a strip is cut into lanes, whose registers advance in turn. All except the first start
+ * from 0. They are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
  */
 
 #if LMC__NEON
-/* A crc32cx starts in each cycle, its result comes two or three cycles later: three lanes. */
+/* A crc32cx can start in each cycle and takes two or three cycles: so there are three lanes. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -2013,8 +2013,8 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
 #endif
 
 #if LMC__X86
-/* Word i of each of four lanes: the crc32 instruction has a latency of three cycles, and one starts
- * in each cycle. */
+/* Adds word i of each of four lanes: a crc32 instruction can start in each cycle, and takes three
+ * cycles. */
 LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 {
     c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
@@ -2025,8 +2025,8 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 
 /* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
  * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
- * One more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors
- * compensate for both. */
+ * One more factor x comes from the product itself: its x^0 is one bit below the top of 64 bits. The
+ * factors compensate for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -2054,9 +2054,9 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
- * PCLMULQDQ", 2009). 16 bytes can be replaced by their product with x^(8d), added to the 16 bytes d
- * places later: that is congruent, and 16 bytes long because the factor is reduced to 32 bits. A
- * vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
+ * PCLMULQDQ", 2009). 16 bytes can be removed if their product with x^(8d) is added to the 16 bytes
+ * d places later: the CRC stays the same. The product fits in 16 bytes: the factor is reduced to 32
+ * bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
  *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
@@ -2066,10 +2066,10 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
  * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
  * that are left go through the crc32 instruction.
  *
- * The factors. The first eight bytes of a lane move by d + 8 bytes, x^(8 d + 64), the others by d,
- * x^(8 d). A factor of 32 bits in the low half of a 64-bit word is x^32 times its value. A product
- * of two words has 127 bits, with x^0 one bit below the top of 128: one x more. Without these x^33
- * the factors are x^(8 d + 31) and x^(8 d - 33).
+ * The factors. The first eight bytes of a lane move by d + 8 bytes, so their factor is x^(8 d +
+ * 64); the others move by d bytes: x^(8 d). A factor of 32 bits in the low half of a 64-bit word is
+ * x^32 times its value. A product of two words has 127 bits, with x^0 one bit below the top of 128:
+ * that is one more factor x. Divided by this x^33, the factors are x^(8 d + 31) and x^(8 d - 33).
  */
 
 /* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
@@ -2089,8 +2089,8 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* Adds n vectors, each to its sum; sums are zero before the first call. *start is xored with the
- * very first vector, and is zero from then on. */
+/* Folds each of n sums over the distance of `fold`, and adds a vector to it; sums are zero before
+ * the first call. *start is xored with the very first vector, and is zero from then on. */
 LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
                                             unsigned n, __m512i *start)
 {
@@ -2100,8 +2100,8 @@ LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __
     *start = _mm512_setzero_si512();
 }
 
-/* What a message's first vector is xored with, to continue from crc: the register is added to the
- * first 32 bits. */
+/* The vector that is xored with a message's first vector to continue from crc: the register is
+ * added to the first 32 bits. */
 LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
@@ -2115,7 +2115,7 @@ LMC__INLINE_AVX512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
     __m128i x;
     unsigned i;
     LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
-    /* lanes 0, 1, 2 onto lane 3, which has no factor */
+    /* folds lanes 0, 1, 2 onto lane 3, whose own factors in `last` are 0 */
     low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00),
                            _mm512_clmulepi64_epi128(sum, last, 0x11));
     x = _mm_xor_si128(_mm512_extracti32x4_epi32(sum, 3), _mm512_castsi512_si128(low));
@@ -2181,12 +2181,12 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
  * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
  * mantissas hardly do.
  *
- * Both are called directly for samples, and for what the loops of split_root and join_root leave
- * over.
+ * Both are called directly for samples, and for elements behind the loops of split_root and
+ * join_root.
  */
 
-/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
- * constant. */
+/* Constant widths let the compiler unroll the called functions: `statement` may use w, the width as
+ * a constant. */
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
     case 1: LMC__WITH(w, 1, statement)                                                             \
@@ -2218,7 +2218,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
     }
 
 /* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
- * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, are
+ * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, is
  * faster. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
@@ -2271,7 +2271,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Calls the body with constants: 4 widths, two of them with each order. */
+/* Calls the body with a constant width; only for width 2 is the order a constant, too. */
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -2301,8 +2301,8 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
  *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
  *
- * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in parts = width / s vectors, r * parts
- * + j. The even bytes of each have p = r, the odd ones p = r + s (mod 2 s). A join takes the same
+ * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in `parts` = width / s vectors, v[r *
+ * parts + j]. There, even bytes have p = r, odd bytes p = r + s (mod 2 s). A join takes the same
  * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
  * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
@@ -2372,7 +2372,7 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-/* The AVX-512 tier uses AVX2's, for a strip or for what its loop of join_root leaves over. */
+/* The AVX-512 tier uses AVX2's join for strips and for elements behind its loop of join_root. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -2386,7 +2386,7 @@ LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *plane
 /* == kernels/count.h =========================================================================== */
 
 /* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
- * bits, then all bytes into the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
+ * bits; a multiplication adds all bytes into the top byte (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -2402,8 +2402,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts the ones of each byte. Four of its results are added as bytes, 32 at most, then
- * widened in pairs. */
+/* vcnt counts the ones of each byte. Four of its results are added as bytes, which are 32 at most.
+ * Then pairs of sums are added to wider lanes. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -2415,8 +2415,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by at most 128 in a step: that is enough for masks of 2 GiB, and a block's have
-     * at most 2^22 bits */
+    /* a lane grows by at most 128 in a step, so 32 bits suffice for masks of 2 GiB; the mask of a
+     * block has at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -2457,8 +2457,8 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 /* == kernels/merge.h =========================================================================== */
 
 /*
- * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). One node of a mask
- * tree, decoded: the inverse of partition. A side may be a constant instead of a list. dst is a
+ * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). This decodes one node
+ * of a mask tree: the inverse of partition. A side may be a constant instead of a list. dst is a
  * list, mask is read exactly.
  *
  *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
@@ -2469,15 +2469,15 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
- * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
- * dst is written in whole groups, too, so it must not overlap the sides.
+ * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
+ * before, and made the lists as long. A step may read up to 64 bytes behind the end of a list: the
+ * list's slack. dst is written in whole groups, too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
- * leaves them (the right side from the upper end down), and undoes the sort. A constant must be the
- * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
- * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
+ * leaves them (the right side from the upper end down), and undoes the sort. If the left side is
+ * the constant, the sides change places and the mask is inverted. Between two constants, l ^ ((l ^
+ * r) & ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -2511,7 +2511,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
  * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. A macro: clang requires a literal lane number.
+ * counts up to and including that byte. This is a macro, as clang requires a literal lane number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -2617,8 +2617,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* Only a and b, moved by a popcount of the mask, connect one step to the next. The last step may be
- * short: its mask is zero behind n, but it stores 64 bytes. */
+/* A step depends on the one before only by a and b, which a popcount of the mask moves. The last
+ * step may be short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -2650,7 +2650,7 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
 #endif
 
 #if LMC__X86
-/* vpexpandb is the merge of one side: it puts consecutive bytes to the places of the mask's ones
+/* vpexpandb is the merge of one side: it puts consecutive bytes at the places of the mask's ones
  * and leaves the other places as they are. So the right side is expanded onto the left one:
  *
  *     m                            0 1 0 0 1 1 0 1
@@ -2668,8 +2668,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: the values where a side is no list. Each step loads the next 64 bytes of each list. Such a
- * load may begin at the list's end, and then reads all of the slack. */
+/* l, r: the values of sides that are constants. Each step loads the next 64 bytes of each list.
+ * Such a load may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)
@@ -2721,12 +2721,12 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  *
  * flatten: src is a list, first <= src[i] < first + 2^depth; bits is written exactly, its unused
  * bits as zeros. unflatten: the inverse, dst[i] = symbols[number i]; dst is a list, symbols has
- * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
- * elements; a plane is shifted out of, or into, the bytes of that vector.
+ * 2^depth entries and is not read beyond them. Both go through all planes once for each vector of
+ * elements: they shift the bits of a plane out of, or into, its bytes.
  *
- * There are no gaps between planes, and each step writes to all of them. A store of a byte too many
- * would overwrite the next plane, so the last step's masks are copied by size. bits and the list
- * must not overlap.
+ * There are no gaps between planes, and each step writes to all of them. A store of one byte too
+ * many would overwrite the next plane, so the last step stores exactly the bytes that are left of
+ * each. bits and the list must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -2744,13 +2744,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* `statement` uses d, the depth. For the usual depths d is a constant, which is faster. */
-#define LMC__FOR_DEPTH(statement)                                                                  \
-    switch (depth) {                                                                               \
-    case 2: LMC__WITH(d, 2, statement)                                                             \
-    default: LMC__WITH(d, depth, statement)                                                        \
-    }
-
 /* A step of 64 elements, of which n count. */
 LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                            const lmc__table64 *table, unsigned depth)
@@ -2785,17 +2778,19 @@ LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits,
     if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
+/* The usual depth is a constant in a copy of the loop, which is faster. */
 LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
                                          const uint8_t *symbols, unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
+    if (depth == 2) LMC__VEC(unflatten_body)(dst, bits, n, symbols, 2);
+    else LMC__VEC(unflatten_body)(dst, bits, n, symbols, depth);
 }
 #endif
 
 #if LMC__X86
-/* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
- * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). The masked load reads
- * no entries behind 2^depth. */
+/* Each plane's 64 bits are the mask for adding the plane's weight. One vpermb looks up among 64
+ * symbols: therefore a flat node's depth is at most 6 (LMC__MAX_FLAT). The masked load reads no
+ * entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -2833,7 +2828,7 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * go through a block and through memory.
  *
  * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So each takes one strip of the block through all stages, then the next:
+ * into the first cache. So a fused kernel takes one strip through all stages, then the next strip:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -2851,7 +2846,7 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
-/* How many elements that are: 1024 of the widest ones, and always a multiple of 64, so that a strip
+/* The elements in a strip: 1024 of the widest elements, and always a multiple of 64. So a strip
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
@@ -2881,9 +2876,9 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #define LMC__PAGE 4096u
 
-/* For calls with i = 0, k, 2 k, ..., where k divides the page's size: once in each page, it
- * prefetches from the page behind that of data[i]. Else the first access to a page waits until its
- * address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
+/* Is called with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it
+ * prefetches from the page behind the page of data[i]. Else the first access to a page waits until
+ * its address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
  * does no harm where the data ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
@@ -2896,7 +2891,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
- * bytes from next on are fetched meanwhile: the hardware cannot predict them while reads jump from
+ * bytes at `next` are fetched meanwhile: the hardware cannot predict them while reads jump from
  * lane to lane. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
@@ -2916,8 +2911,8 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
     return ~(uint32_t)c[0];
 }
 
-/* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
- * block. */
+/* Fetches what is LMC__FETCH_AHEAD bytes behind vector p of the step at element i; nothing behind
+ * the block's n elements. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
                                                 unsigned width, unsigned p)
 {
@@ -3012,22 +3007,22 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if
- * these are fewer. The row of the plane that is yet to be made is not used.
+ * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if a
+ * strip has more. The row planes->row[root->plane] is not used.
  *
  * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
  * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
  * them.
  *
  * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
- * this once for each block, when its payload has been checked completely.
+ * join_root once for each block, after it has checked the whole payload.
  *
  * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
- * they do not read the lines that they write. But their output is not in the caches, so CRC and sum
- * must be computed before.
+ * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
+ * CRC and sum must be computed before.
  */
 
-/* A side without the first `used` bytes of its list. */
+/* The side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
     if (side.list) side.list += used;
@@ -3107,14 +3102,14 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
  * is made, its first vector is copied to the slack behind strip s, long before the last step of
  * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
- * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, of which one
- * vector less is streamed.
+ * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, so one vector
+ * less of this strip is streamed.
  *
- * Masks and planes are read exactly, since steps are whole; a list of the root in vectors of 16
- * bytes from its current place, so up to 16 bytes of its slack. Other threads may see streaming
- * stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * Masks and planes are read exactly, since steps are whole. A list of the root is read in vectors
+ * of 16 bytes from its current place, so up to 16 bytes of its slack. Other threads may see
+ * streaming stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, at runs through a strip. Else this does not compile. */
+/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
@@ -3125,8 +3120,8 @@ typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays: the
- * length of a step is masked, by 0 for constants, by all ones for lists. */
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
+ * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
     size_t mask;
@@ -3186,8 +3181,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch as much of what is read next as is written now: that is enough, because
-             * compressed data is the shorter of the two. */
+            /* Fetch as many bytes of the next input as are written now: that is enough, because
+             * compressed data is shorter. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -3227,7 +3222,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* Done by strips: output that is not streamed, and, rarely, a root that is not the top plane. */
+/* Goes by strips if dst is not streamed or, rarely, if the root is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -3252,8 +3247,8 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane. CRC as in split_root,
- * streams as in strip.h.
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC is as in
+ * split_root, and dst is streamed as in strip.h.
  *
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
@@ -3321,9 +3316,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     return done;
 }
 
-/* Two tests that would slow down each step are made here, once for each block: is there a root, is
- * dst streamed. Order and sum are tested in the steps. For elements of 8 bytes all tests are in the
- * steps, of 512 bytes. */
+/* Two tests that would slow down each step are made here, once for each block: whether there is a
+ * root, and whether dst is streamed. Order and sum are tested in the steps. For elements of 8 bytes
+ * all tests are in the steps, which have 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -3373,7 +3368,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *
  * Vector code compares keys with the highest key of class c, t[c] - 1, for each c in turn. So it
  * counts, or marks, the elements of class c *and of all before it* (on AVX-512, of all behind it).
- * Every element is in the last class or before, so the last class needs no comparison.
+ * Every element is in the last class or in one before it, so the last class needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
@@ -3382,8 +3377,8 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *
  * A *tally*, if it is not NULL, is filled by count_classes and read by patch. It has a row for each
  * class but the last; a row has a byte for each group of 64 elements: how many of them are in that
- * class or before. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads it fill it,
- * and only for whole steps of LMC__TALLY_STEP elements.
+ * class or in one before it. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads
+ * it fill it, and only for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly.
  */
@@ -3448,9 +3443,9 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 }
 
 #if LMC__NEON || LMC__X86
-/* low_bytes: the lowest byte of each element of `width` vectors: log2(width) times every other byte
- * is dropped. keys: a shift moves the key to the lowest byte. Here the width is 4. An element,
- * whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
+/* low_bytes: the lowest byte of each element of `width` vectors. Each of log2(width) steps drops
+ * every other byte. keys: a shift moves the key to the lowest byte. Here the width is 4. An
+ * element, whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
@@ -3504,14 +3499,14 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 #if LMC__NEON
-/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: that cannot overflow in
- * 255 steps. vaddlv adds the 16 bytes without overflow. */
+/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: such a sum cannot
+ * overflow in 255 steps. vaddlv adds the 16 bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* up_to[c]: elements of classes 0 .. c */
     uint8x16_t highest[LMC__MAX_CLASSES];
     unsigned c;
     lmc__set_highest_neon(highest, grouping);
@@ -3526,10 +3521,10 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* in size_t, which has room for all */
+        /* a size_t has room for all elements */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* The rest first, since that sets the counts; then add class c's difference. */
+    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -3544,7 +3539,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of a step of LMC__TALLY_STEP elements. Later code does not depend on the width. */
+/* Loads the keys of LMC__TALLY_STEP elements. Code that uses keys does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
@@ -3569,7 +3564,7 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
     }
 }
 
-/* Which of 64 keys are in a range; which of the 64 elements at base have such keys. */
+/* in_range: which of 64 keys are in a range. find_keys: which of 64 elements have such keys. */
 LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
 {
     const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
@@ -3585,9 +3580,9 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* Counts the keys of a step up to each class. If a key is below the threshold, the saturated
- * difference, cut to 1, is 1. An instruction adds eight such bytes; the sums of eight groups become
- * bytes side by side.
+/* Counts the keys of a step up to each class. The saturated difference `threshold - key`, cut to at
+ * most 1, is 1 if the key is below the threshold, else 0. An instruction adds eight such bytes. The
+ * sums of eight groups become bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -3627,8 +3622,8 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
         threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
 }
 
-/* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than what the hardware fetches by itself. A prefetch behind the block does no harm. */
+/* Fetches the `size` bytes (of a step) that are LMC__FETCH_AHEAD behind p: a step of wide elements
+ * is longer than what the hardware fetches. A prefetch behind the block does no harm. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -3636,7 +3631,7 @@ LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += LMC__LINE) LMC__PREFETCH((const uint8_t *)(ahead + i));
 }
 
-/* What is left over, less than a step, is counted one by one. */
+/* The elements behind the last whole step are counted one by one. */
 LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping, uint8_t *tally)
@@ -3685,8 +3680,8 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * Each of the result's eight words is the mask of a class. group and ungroup, whose steps do more,
- * are no faster with this. */
+ * Each of the result's eight words is the mask of a class. group and ungroup do not use this: their
+ * steps do more work, and are no faster with it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
     unsigned n_sets;                        /* of eight classes: 1 or 2 */
@@ -3714,8 +3709,7 @@ LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping
 
 LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
 {
-    /* reverses each eight elements: the instruction numbers the rows of a matrix from the last
-     * one */
+    /* reverses each group of eight elements: gf2p8affineqb counts a matrix's rows backwards */
     const __m512i reversed = _mm512_broadcast_i32x4(
                       _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
                   diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
@@ -3727,8 +3721,8 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
         columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
 }
 
-/* The ones of a word are the elements of a group in a class; the numbers of eight groups, as bytes
- * of a word, are the tally's. */
+/* The ones of a word are the elements of one group in one class. Their numbers in eight groups are
+ * the bytes of a word, which is stored in the tally. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)
@@ -3792,8 +3786,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * most frequent one (no change), needs nothing at all.
  */
 
-/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
- * classes' elements here, also of those without a list. */
+/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next counts
+ * the elements of all classes, also of classes without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -3872,8 +3866,8 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of elements of its class before it in the step. Bytes that are -1 where an element is of
  * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
- * own; its complement is that number minus one, the place. For others the complement of zero is
- * 255, and a shuffle gives zero for such a place.
+ * own; its complement is that number minus one, the place. For other elements it is the complement
+ * of zero, 255: for such a place a shuffle gives zero.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -3979,7 +3973,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
- * join_root. But if dst is base, nothing is streamed: what was just read is in the caches.
+ * join_root. But if dst is base, nothing is streamed: the lines just read are in the caches.
  *
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
@@ -4098,8 +4092,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * elements that have not changed are only copied and added to the CRC.
  *
  * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far at and residual are read, apart from LMC__PAD bytes behind that. A number beyond
- * the class's elements changes nothing.
+ * decides how far both arrays are read, apart from LMC__PAD bytes behind that. A number beyond the
+ * class's elements changes nothing.
  */
 
 /* Notes element i before it changes. */
@@ -4118,7 +4112,7 @@ LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned wid
         memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
 }
 
-/* Of the first n elements: the changes done and the elements seen of each class; the CRC-32C. */
+/* For the first n elements: in each class, the changes done and the elements seen; the CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
@@ -4183,25 +4177,26 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *                                      ^
  *
  * dst may be base, and a changed element may get another key, while the keys of its group may be
- * needed again. So elements are written when all changes of a chunk are computed.
+ * needed again. So elements are written only when all changes of a chunk are computed.
  */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
+/* Changes that are taken from a list at a time: the slack behind a list has as many numbers. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
- * chunk), values before, residuals. A chunk is within a strip: of 8 bytes it has half as many
- * elements. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a zero. */
+/* A chunk's elements that change: places (at first: class * LMC__PATCH_CHUNK + number in the class
+ * and chunk), values before the change, residuals. A strip of elements of 8 bytes has only half as
+ * many elements as a chunk. up_to[c]: sums of class c from entry LMC__PATCH_GROUPS on, after 0. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
-/* How many elements of each group are in class c or before, for the 32 groups from tally on. The
- * last class has no row: all 64 are. here: -1 for groups that the block has, else 0. */
+/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
+ * last class, which has no row, these are all 64. here: -1 for groups that the block has, else
+ * 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -4229,8 +4224,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to. find_group:
- * how many of these sums are at most `number`; that is the group that it is in. */
+/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, of 16 bits each, to up_to. find_group:
+ * how many of these sums are at most `number`: the group of that element. */
 LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
     const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
@@ -4253,8 +4248,8 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
 }
 
 /* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
- * from change n on; `seen` is subtracted from the numbers. Returns how many. There is no branch for
- * each change, because it could not be predicted. */
+ * from entry n on; `seen` is subtracted from the numbers. Returns how many it took. There is no
+ * branch for each change, because it could not be predicted. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -4263,7 +4258,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     const __m256i low = lmc__load_avx2((const uint8_t *)at),
                   high = lmc__load_avx2((const uint8_t *)(at + 8)),
                   from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
-    /* 16 bits hold the numbers that count; packing takes halves of the two in turn */
+    /* numbers below `end` fit in 16 bits; packing takes halves of the two vectors in turn */
     const __m256i numbers =
                       _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
                                                                    _mm256_sub_epi32(high, from)),
@@ -4283,20 +4278,20 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
+/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
                    quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
                    up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
-    /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
     const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
 
-/* The same; pdep is shorter, but microcoded on Zen 1 and 2. */
+/* The same, by pdep if that is fast: it is microcoded on Zen 1 and 2. */
 LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
     if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
@@ -4317,7 +4312,7 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 
 /* Ends a strip: computes its CRC and, if streams is 1, streams it to dst. The next strip is fetched
  * meanwhile. AVX-512 does all in one loop, because streaming stores wait for memory; it also
- * fetches size bytes from later on, if later is not NULL. size is a multiple of 512. */
+ * fetches `size` bytes at `later`, if that is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
                                               const uint8_t *next, const uint8_t *later,
@@ -4393,8 +4388,8 @@ LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_p
     return n;
 }
 
-/* Restores the chunk's n pending elements, and writes them to out; out already has all elements of
- * the chunk, as base has. from: its first element's number. */
+/* Restores the chunk's n pending elements, and writes them to out, which already has the elements
+ * of base. from: the number of the chunk's first element. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
     INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
                                        const uint8_t *base, const lmc__key_ranges *ranges,         \
@@ -4500,22 +4495,20 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
  *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
  *                               sign          +   -   +   -   +   -
  *
- * Equal steps of a float's bits are nearly equal ratios.
- *
  * All tiers, compilers and options must give the same bits. So where rounding matters, the code
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
- * q with its sign fits in 17 bits. A scale is the bits of a number of 8 significant bits, at least
- * LMC__MIN_SCALE: what comes from a block has been checked (codec/get_quantised.h). All arrays are
+ * q with its sign fits in 17 bits. A scale is the bits of an F32 with 8 significant bits, at least
+ * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantised.h). All arrays are
  * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
  * dst and second, no arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that follows from an element's prediction: about its square root times a constant. Half
- * of a float's bits, as a number, are about the bits of its root, except for the exponent's bias.
- * floor and bias are within the bounds of spec/quantised.md: half the bits are less than 2^30, and
- * bias is 2^30 at most, so the sum is less than 2^31. */
+/* The scale that follows from an element's prediction: about the prediction's square root times a
+ * constant. Half of a float's bits, as a number, is about the bits of the float's root, except for
+ * the exponent's bias. floor and bias are within the bounds of spec/quantised.md: half the bits are
+ * less than 2^30, and bias is 2^30 at most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -4540,7 +4533,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, since q * step takes 41. The result is a positive normal number, and the sign. */
+/* Computes in 64 bits, since q * step needs 41. The magnitude is always a normal number. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -4552,7 +4545,7 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
     return (uint32_t)v | sign;
 }
 
-/* The definitions of the kernels. */
+/* The scalar kernels, which define the results. */
 static void lmc__restore_scalar(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
                                 size_t n, uint32_t scale, const lmc__grid *grid)
 {
@@ -4580,19 +4573,19 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 }
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two not below the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a power of
- * two, a shift by log2 is enough.
+ * power of two that is at least the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a
+ * power of two, a shift by log2 is enough.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
- * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
- * integer, whose distance from u / divisor is at least 1 / divisor. */
+ * divisor by less than 2^31 / 2^shift = 2^-log2. That is at most 1 / divisor: too little to reach
+ * the next integer, which is at least 1 / divisor above u / divisor. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+/* Several elements at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
  * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
  * for -freciprocal-math alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
@@ -4610,10 +4603,11 @@ typedef struct lmc__divisor {
 /* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-/* The vector tiers: NEON, or AVX2, which AVX-512 uses, too. Each line computes what the scalar code
- * does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by it.
+/* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
+ * scalar code does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses
+ * by it.
  *
- * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
  * numbers. Operators wrap around, also on signed numbers.
  *
  *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
@@ -4744,7 +4738,7 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 /* == kernels/tiers.h =========================================================================== */
 
 /*
- * The kernels of each tier, in the order of struct lmc__kernels. Higher floors call the kernels
+ * The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
  * through one of these tables. In a developer's build (make dev) each table and the code of its
  * tier have an object file of their own.
  *
@@ -4769,7 +4763,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
         lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #define LMC__ENCODERS(isa, split_root, list_changes)
 
-/* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
+/* Of grids.h. LMC__DIVIDING: kernels whose divisions -ffast-math would change. */
 #ifdef LMC_NO_QUANTIZE
 #define LMC__GRID_DECODERS(isa, stream)
 #else
@@ -4788,7 +4782,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* One part on each line. The formatter would indent each line more than the one before. */
 /* clang-format off */
-/* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
+/* The scalar tier, which every build has. Fused kernels call the others for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
@@ -4845,7 +4839,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* AVX2's join serves: it only does what join_root leaves over. */
+/* AVX2's join is enough: it only joins elements that join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
@@ -4867,7 +4861,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 
 /* Chooses the tier: the best that the build has and the machine can run, unless the user limits it.
  * The only state of this library is a pointer to a constant table, chosen at first use. Threads
- * that choose at the same time choose the same table, and its content is constant, so relaxed
+ * that choose at the same time choose the same table, and all tables are constant, so relaxed
  * atomics suffice. A coder loads the pointer once and uses that table until it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
@@ -4875,7 +4869,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #if defined(__GNUC__)
 #define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
-/* *p = v if it is still *expected, else *expected = *p: what another thread has chosen stays */
+/* sets *p = v if *p is still *expected, else *expected = *p: another thread's choice stays */
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
@@ -4889,8 +4883,8 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
 #if LMC__X86
 /* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
- * needed: a CPU reports AVX-512 also where the system has not enabled it, so it faults. Bits, by
- * Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+ * needed: a CPU also reports AVX-512 that the system has not enabled, whose instructions fault.
+ * Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
  *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
@@ -4924,8 +4918,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may query the CPU. Where this code cannot ask the
- * system, it takes the table with the scalar CRC. */
+/* The table of NEON for this CPU. Only the operating system may query the CPU. Where this code does
+ * not know how to ask it, it takes the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -4969,7 +4963,7 @@ static const lmc__kernels *lmc__best_kernels(int tier)
 }
 
 /* The table in use; the first call chooses it. If another thread limits the tier between the load
- * and the store, its choice stays: the store replaces only NULL. */
+ * and the store, that thread's choice stays: the store replaces only NULL. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
@@ -5009,15 +5003,15 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * So the table is for encoders, and for computing sizes from shapes. CONTRIBUTING.md says how to
  * add a dtype; numbers never change.
  *
- * An *order* (spec 5.1) is how elements become residuals before they are split into planes: `order`
- * against a prediction, `own` without one. Floats without a prediction are rotated by one bit, so
- * that the top plane has the exponent without the sign. `own` is 0 if elements have one byte or no
- * sign: an order would not help. */
+ * An *order* (spec 5.1) is how elements become residuals before they are split into planes: by
+ * `order` against a prediction, by `own` without a prediction. Floats without a prediction are
+ * rotated by one bit, so that the top plane has the exponent without the sign. `own` is 0 if
+ * elements have one byte or no sign: an order would not help. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
     uint8_t width;      /* bytes of a coded element: 1, 2, 4 or 8 */
-    uint8_t order, own; /* enum lmc__order: of residuals; by themselves */
+    uint8_t order, own; /* enum lmc__order: against a prediction; without one */
 } lmc__dtypes[] = {
     {"AUTO", 8, 1, 1, 0},    {"BOOL", 8, 1, 1, 0},        {"F4", 4, 1, 1, 0},
     {"F6_E2M3", 6, 1, 1, 0}, {"F6_E3M2", 6, 1, 1, 0},     {"U8", 8, 1, 1, 0},
@@ -5060,8 +5054,8 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 /* == codec/half.h ============================================================================== */
 
 /* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
- * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
- * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
+ * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
  * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
  * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
@@ -5097,8 +5091,8 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
- * the flat node are the ones of the root's mask. */
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -5134,20 +5128,20 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start is the end: n_leaves and 2^15. */
+/* first[16] is n_leaves, and start[16] is 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that these have */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that they have */
     uint8_t length[256];                 /* of leaf i */
     uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
                                             code */
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
- * masks. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
+ * such a tree. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -5211,7 +5205,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
  * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
+ * may be nested. With D above 6 the symbols would not fit the one vector of unflatten. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -5242,9 +5236,9 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 
 /* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
  * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
- * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
- * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
- * of bits leads to a leaf. */
+ * these are 2 to 256 leaves that fill the code space, and none is longer than the escape (spec
+ * 6.1). Sums cannot overflow: they are at most 257 * 2^14. As the codes fill the space (Kraft's
+ * equality), every sequence of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -5282,9 +5276,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
  *                 these: almost like a logarithm
  *
- * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16. Their
- * product has at most 24 bits, as many as a float's mantissa, so it is exact on every machine. The
- * limits of scales keep the product normal and finite.
+ * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16 bits.
+ * Their product has at most 24 bits, as many as a float's mantissa, so it is exact on every
+ * machine. The limits of scales keep the product normal and finite.
  *
  * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
  * scale that follows from its prediction. First moments of an optimizer are predicted by second
@@ -5313,8 +5307,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it. Its maker owns it, with
- * codes and scales. */
+/* How the elements of one tensor are quantised. Block codecs only read the struct. Whoever fills it
+ * owns its arrays codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales follow from the prediction; else groups have scales */
@@ -5325,7 +5319,7 @@ typedef struct lmc__quant_params {
     uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
     uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t *scales; /* upper halves of scales; of the tensor's groups; decoding: of the block's */
+    uint16_t *scales; /* of groups (their upper halves): the tensor's; decoding, the block's */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
@@ -5340,7 +5334,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 }
 
 /* Sets *scale for element `first`, counted from where groups begin. Returns how many of n elements
- * share it. With is_predicted *scale is 0, and all share it. */
+ * have this scale. With is_predicted *scale is 0, and the result is n. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -5387,14 +5381,14 @@ typedef struct lmc__job {
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    const lmc__quant_params *quant; /* how to quantise src; or NULL */
     uint64_t first_element;         /* index of the first element in the tensor of quant */
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
 
-    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all, the block
-     * is decoded in dst; else in the worker's workspace, and they are copied. */
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
+     * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
     lmc_block_info info; /* from its header */
     lmc__streaming streaming;
     size_t skip, keep;
@@ -5470,10 +5464,10 @@ typedef struct lmc__scratch {
 
 /* The masks' part of the stack, for a tree of a list of n bytes at a nesting. A node keeps its mask
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
- * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
- * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
- * nesting. It takes one more for each node on the path whose mask fits in the output only when it
- * is nested. */
+ * most 15 nodes on a path have one. Decoding the last mask takes a spare of m bytes, and, for its
+ * own masks, the result for m bytes at the next nesting. Encoding takes three lists of m for each
+ * nesting. It takes one more list for each node on the path whose mask fits in the output only when
+ * it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -5527,7 +5521,7 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as 4 bytes, followed by the header. */
+/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -5610,20 +5604,20 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit number b be the j-th one of the quotients, counted from 0. Then b - j zeros are before
- * it, which is the sum of the quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
+ * before this bit: the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * and a position depends on the one before it only by two additions.
+ * and a position depends on the previous position only by two additions.
  *
  * Safety: K is at most n, so the low parts have at most n * 21 bits, and one check covers all of
  * them. The quotients are read word by word, forwards only and never beyond the payload. Positions
  * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
  * bits). So if a position is less than n, all before it are, too. */
 
-/* Loads bits [at, at + 64) of the size bytes at p, without the last at & 7 bits. Bits behind the
- * end are zero. */
+/* Loads bits [at, at + 64) of the size bytes at p. The highest at & 7 bits of the result are zero,
+ * as are bits behind the end. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -5633,8 +5627,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
-/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX those of its zeros.
- * Returns their number, or SIZE_MAX if it is more than cap. */
+/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX, of its zeros. Returns
+ * their number, or SIZE_MAX if it is more than cap. */
 static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
                              uint64_t flip)
 {
@@ -5683,8 +5677,8 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* Reads the next `count` positions, at least 1 and no more than are left. They are valid if it
- * returns LMC_OK. */
+/* Reads the next `count` positions: at least 1, at most all that are left. They are valid only if
+ * it returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
@@ -5762,7 +5756,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
  * a tree, and 3 trees deep. */
 
-/* The state of decoding a payload. Not usable after an error. */
+/* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -5806,7 +5800,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 /* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
  * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
- * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, at the next nesting. Bits
  * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -5877,10 +5871,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
- * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
- * right child's, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
+ * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
+ * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
+ * behind the left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -5941,17 +5935,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
- * bytes of the payload follow it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. A raw list stays in the payload if at least
+ * `slack` bytes follow it there; else it is copied.
  *
  *     mode       side                   bytes in the payload (spec 6)
- *     raw        in the payload         n bytes
+ *     raw        in payload, or copied  n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * If the root of a tree needs a merge, the caller must merge: get_planes.h does so while it joins
  * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
- * root->mask is NULL. If *root already has another tree's root, that is merged first. */
+ * root->mask is NULL. If *root already has the root of another tree, that root is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -5990,7 +5984,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, with the root merged. */
+/* As lmc__begin_list, but the root is merged, too. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;
@@ -6029,8 +6023,8 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
  * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
  * unchanged, but a block whose CRC is wrong does not.
  *
- * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
- * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
+ * join_root merges the block's last tree; encoders use it for the top plane. Other roots' masks
+ * stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h counts a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -6066,14 +6060,14 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
  * If few elements are coded, that is slower. */
 
-/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The
  * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
 /* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
+    uint32_t *end, *cap; /* where the next index goes; the end of the room for indices */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
@@ -6107,8 +6101,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
- * with LMC__NO_CHANGE. */
+/* Reads the masks of all classes that are not empty. *fits: as in lmc__get_numbers. The indices of
+ * each class end with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -6325,9 +6319,9 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *
  * It is checked in this order: each number of the head, then how these go together, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
- * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
- * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
- * stay in the first cache:
+ * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
+ * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
+ * elements stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -6335,7 +6329,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 #ifndef LMC_NO_QUANTIZE
 
-/* The payload up to its codes. Pointers lead into the payload and the workspace. */
+/* The payload up to its codes. Its pointers are into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
     uint64_t first;           /* elements of the first group that are in earlier blocks */
@@ -6441,10 +6435,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
- * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
- * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
- * else a byte without the top bit never is (and). */
+/* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
+ * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
+ * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
+ * more (or); else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -6459,7 +6453,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
+/* Codes [at, at + n) of a side. A constant is first written to `room`, n times. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -6574,9 +6568,9 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
- * prediction: BASE_WRONG, unless is_own. After an error overwritten bytes of the prediction are
- * restored. */
+/* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -6683,8 +6677,8 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread reads jobs[i].status and dst_size, in order
  *
- * Only parallel->run synchronises: tasks see what was planned before it, and their results are seen
- * after it. The library takes no locks. */
+ * Only parallel->run synchronises: tasks see what was planned before the call, and their results
+ * are seen after it. The library takes no locks. */
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
@@ -6694,8 +6688,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at each workspace's end: room for a block of which a part is kept */
 } lmc__wave;
 
-/* Jobs for each worker in a wave (several, so that fewer workers wait at its end), and the limit of
- * their decoded bytes. */
+/* For each worker in a wave: jobs (several, so that fewer workers wait at the wave's end), and the
+ * limit of their decoded bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -6757,8 +6751,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length becomes a sequence of blocks, without another header
- * (spec 10). All blocks but the last have the same decoded size, which the first block has. Blocks
- * are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
+ * (spec 10). All blocks have the decoded size of the first block; only the last block may be
+ * smaller. Blocks are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
  *
  * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
  * for one decoded block behind it. */
@@ -6768,12 +6762,12 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
- * blocks one tree fits less well. Blocks of bytes, which may be 16-bit elements, have twice as
- * many. */
+ * blocks one tree fits less well. Blocks of bytes have twice as many elements, because two bytes
+ * may be a 16-bit element. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
+/* With a prediction blocks are larger: deltas hardly vary within a tensor, and headers and trees
+ * are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -6794,8 +6788,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
-/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
- * depend on how the quantiser was fitted. */
+/* lmc__get_block_size for a tensor's options. Any quantiser counts as a prediction, so that block
+ * sizes do not depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -6906,8 +6900,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * whether they are written past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * If another log2_block was used to encode, a block may be too large for the workspace. That must
- * be found before a worker uses the workspace. */
+ * If another log2_block was used to encode, a block may be too large for the workspace. This is
+ * checked here, before a worker uses the workspace. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -6928,7 +6922,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
             job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
         }
     }
-    /* first the prediction: with one the workspace is larger */
+    /* before the workspace, which is larger with a prediction */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
     if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))

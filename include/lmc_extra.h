@@ -197,7 +197,7 @@ LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint
 
 /* == quantise/fit_sample.h ===================================================================== */
 
-/* The state of a fit, its samples, and functions for all that make quantisers.
+/* The state of a fit, its samples, and functions for fit.h and snapshot/requantise.h.
  *
  * Each pass reads elements by a callback, because a tensor may be larger than memory. Most passes
  * read samples: chunks of 16 Ki elements at equal distances, the same on every machine. */
@@ -212,8 +212,8 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
     return LMC_OK;
 }
 
-/* The most points of a grid. Their symbols, with signs twice as many, are below LMC__EXCEPTION. A
- * logarithmic grid only needs to cover all magnitudes, which as bits are below 2^31.
+/* The most points of a grid. Their symbols (with signs, two for each) are below LMC__EXCEPTION. A
+ * logarithmic grid only needs to cover all magnitudes, whose bits as an integer are below 2^31.
  *
  *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
@@ -223,8 +223,8 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
 }
 
 #define LMC__FIT_CHUNK 16384u /* elements that are read at once */
-/* Least elements of samples to find a grid, and to measure its loss. A sample has less than twice
- * as many elements. A tensor that has less than twice as many is its own sample. */
+/* The least elements in a sample to find a grid (SMALL), and in one to measure its loss (LARGE). A
+ * sample has less than twice as many. A tensor with less than twice as many is its own sample. */
 #define LMC__SMALL_SAMPLE ((uint64_t)1 << 17)
 #define LMC__LARGE_SAMPLE ((uint64_t)1 << 21)
 
@@ -293,7 +293,7 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
  * by orders of magnitude. Each group has its own scale, found in one pass over the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. One bias for all elements is found here, and the floor, which replaces eps.
+ * moment, times 2^bias. One bias is found for all elements, and the floor, which replaces eps.
  *
  * The bits of floats, read as integers, are used as logarithms: they grow by 2^23, an LMC__OCTAVE,
  * from one power of two to the next. A difference of bits is a ratio of floats, within 6 %. */
@@ -326,7 +326,7 @@ static int32_t lmc__to_logarithm(float v)
 
 /* Finds the scale of each group from the mean of the bits of its elements' magnitudes: about their
  * geometric mean M, which one very large element hardly changes. Zeros and subnormals are left out;
- * a group of only these gets the least scale.
+ * a group that has only such elements gets the least scale.
  *
  * A linear grid gets the scale M * 2^-9: its 65,534 points then reach from M / 512 to 64 M, on both
  * sides of zero. A logarithmic grid has M in its middle.
@@ -378,8 +378,8 @@ static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
 }
 
 /* Sets the floor, and the bias with which the sample's largest update is 2^14 scales, half of the
- * grid's range. If a few updates are far larger than all others, these become exceptions: a second
- * moment may have been lost.
+ * grid's range. If a few updates are far larger than all others, they become exceptions: their
+ * second moments may have been lost.
  *
  * With bits as logarithms: let v be the bits of an element and p those of its second moment, at
  * least the floor. The update is v - p / 2, and the scale p / 2 + bias. So the update in scales is
@@ -409,8 +409,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
             total++;
         }
     }
-    /* `octave`: the highest one such that more than one element in 8192 is in it or above. Updates
-     * up to 16 times its end are normal. */
+    /* `octave`: the highest octave such that more than one element in 8192 is in it or above it.
+     * Updates up to 16 times its end count as normal. */
     while (octave > 0 && above <= total / 8192) above += octaves[--octave];
     if (largest > ((int64_t)octave - 256 + 5) * LMC__OCTAVE)
         largest = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
@@ -419,7 +419,7 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
     return grid->bias == largest ? LMC_OK : lmc__keep_lossless(q, "no update is a normal number");
 }
 
-/* All possible points, the same number on both sides of q = 0. */
+/* Gives the grid all possible points, the same number on both sides of q = 0. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);
@@ -451,7 +451,7 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 
 /* Measures what quantising loses, in integers, because every machine must find the same grid.
  *
- * An error is a fraction of 1 in units of 2^-32 (lmc__q32). By measure it is
+ * An error is a fraction of 1 in units of 2^-32 (lmc__q32). For each measure it is
  *
  *   RELATIVE  the largest change of an element, over the element
  *   NMSE      the sum of squared changes, over the sum of squares
@@ -464,8 +464,8 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for all larger errors */
 
-/* The root of v, in the same units: sqrt(v * 2^32), rounded down. Bit by bit from the top: a bit is
- * set if the square does not exceed v * 2^32. */
+/* The root of v, in the same units: sqrt(v * 2^32), rounded down. The root is found bit by bit from
+ * the top: a bit is set if the square then is at most v * 2^32. */
 static lmc__q32 lmc__root_q32(lmc__q32 v)
 {
     uint32_t root = 0, bit;
@@ -491,11 +491,11 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
  * 2^23, too, as d <= 2^23. The limits of spec/quantised.md only move points towards elements, and
  * steps for BF16 are whole BF16. So a step of `s` octaves makes a change of at most s / 2.
  *
- * The other measures are a root mean square. An error that is uniform within one step has the mean
+ * The other measures come from a mean square. An error that is uniform within one step has the mean
  * square 1/12. A float x = 2^e * m, 1 <= m < 2, changes by 2^e times the error in octaves: relative
  * to x, by the error over m. If the logarithms of elements are uniform, the mean of 1 / m^2 is the
  * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
- * 12) = s / 4.7097. An update changes by half of that: it has the second moment's root. */
+ * 12) = s / 4.7097. An update changes by half of that, as its divisor is the moment's root. */
 static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
 {
     uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
@@ -522,7 +522,7 @@ LMC__INLINE void lmc__add_wide(lmc__wide_sum *sum, uint64_t v)
     sum->high += sum->low < v;
 }
 
-/* a / b, at most LMC__Q32_MAX. Both are halved until a << 32 fits. */
+/* a / b, at most LMC__Q32_MAX. Both are halved until a << 32 fits in 64 bits. */
 static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
 {
     while (a.high | b.high | a.low >> 32) {
@@ -633,7 +633,7 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  * a 20th for each of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are given, the grid gets 11/32 bit less, which headers and codes of whole bits take. */
+/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take these. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
@@ -644,9 +644,9 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  *     numbers                        1 .......... last - first + 1
  *     High, Low                    number >> low_bits, the low_bits lowest
  *
- * The point q = 0 stays in the grid, as min must be at most 0. The size is: Low raw, because it
- * hardly compresses; High by its entropy; 4 bytes and an element for each exception; and scales. n:
- * elements of the sample, of which n_zero are +0.
+ * The point q = 0 stays in the grid, as min must be at most 0. The size is the sum of: Low, raw,
+ * because it hardly compresses; High, by its entropy; 4 bytes and an element for each exception;
+ * the scales. n: elements of the sample, of which n_zero are +0.
  *
  * bits_of_others is the size of an element that is not zero, without the bits that say which
  * elements are zero. It is compared with the caller's bits: else rows of an embedding that were
@@ -735,20 +735,20 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 }
 
 /* How far the grid is above its limit, in units of LMC__OCTAVE; negative if it is below. The limit
- * is that of its size, `bits`; or, if bits is 0, that of its loss, `bound`. */
+ * is `bits`, for its size; or, if bits is 0, `bound`, for its loss. */
 static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
 {
     int32_t excess;
     if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
     excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
-    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not show */
+    if (f->error > bound && excess < 2) excess = 2;             /* floats may be equal */
     if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
 
 /* Begins with the finest grid. For a size the grid only becomes coarser. For a bound it becomes
- * coarser until it is too coarse, then only finer; within two steps of the bound is good enough. A
- * logarithmic grid has the step that follows from its bound.
+ * coarser until it is too coarse, then only finer; an error within two steps of the bound is good
+ * enough. A logarithmic grid has the step that follows from its bound.
  *
  * A small sample is enough for logarithmic grids, of which only the size is unknown. For linear
  * grids it finds a grid, which the large sample then checks. Only the large sample can reject a
@@ -793,7 +793,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 /* == quantise/fit.h ============================================================================ */
 
 /* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, and whether it is quantised at
- * all. A tensor that cannot be quantised well is kept as it is, with the reason: no error.
+ * all. A tensor that cannot be quantised well is kept as it is: no error, and info has the reason.
  *
  *   second moment          logarithmic grid
  *   first, with a second   updates; RELATIVE: logarithmic grid
@@ -817,7 +817,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 #define LMC__LEAST_GROUP 16u
 
 /* *bits: bits per element without loss, times 2^16, of LMC__FIT_CHUNK elements in the middle. The
- * tensor has at least as many (LMC__MIN_QUANTIZED). */
+ * tensor has at least as many elements (LMC__MIN_QUANTIZED). */
 LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -839,8 +839,8 @@ LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* Elements in a group: a row; LMC__DEFAULT_GROUP if group is 0, or more than the format allows.
- * Short rows are joined to at least LMC__LEAST_GROUP elements. */
+/* Elements in a group: usually those of a row; LMC__DEFAULT_GROUP if group is 0, or more than the
+ * format allows. Short rows are joined to at least LMC__LEAST_GROUP elements. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -849,11 +849,11 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* Sets the kind of grid, and its scales. A logarithmic grid bounds relative errors. Second moments
- * have a logarithmic grid, too, because none may become zero: updates are divided by their roots.
- * First moments are quantised as updates, whose size is near 1: their grid is linear.
+ * have a logarithmic grid, too, because no second moment may become zero: updates are divided by
+ * its root. First moments are quantised as updates, whose size is near 1: their grid is linear.
  *
  * A linear grid starts as the finest one. A logarithmic grid has the step that follows from its
- * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more. */
+ * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more values. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -875,8 +875,8 @@ LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return lmc__fit_scales(f);
 }
 
-/* Does all passes. Each may find that the tensor must be kept as it is (is_lossless). So must a
- * tensor of which quantising would not save a tenth of the size without loss. */
+/* Does all passes. Each may find that the tensor must be kept as it is (is_lossless). So is a
+ * tensor if quantising would not make it a tenth smaller than coding without loss. */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -1160,7 +1160,7 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
 #include <sys/types.h>
 #include <unistd.h>
 
-/* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
+/* `user` is the descriptor, cast to a pointer, so no memory has to live as long as the sink. */
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
 static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
@@ -1225,9 +1225,9 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 /* == snapshot/requantise.h ===================================================================== */
 
 /* lmc_reader_recover_quantizer: finds the quantiser of a tensor from the heads of its blocks. The
- * elements of a restored tensor lie on a grid that only the old file has. If the tensor is coded
- * again with the same quantiser, it decodes to the same elements, in about the same size. A block
- * that would decode to others is coded without loss (is_recovered, see codec/put_quantised.h).
+ * elements of a restored tensor lie on a grid that only the old file has. Coded again with the same
+ * quantiser, the tensor decodes to the same elements, in about the same size. A block that would
+ * decode to other elements is coded without loss (is_recovered, see codec/put_quantised.h).
  *
  * In a hostile file the heads may differ. The first head counts. If a later head differs, the
  * tensor has no quantiser, which is no error. Elements are not decoded.
@@ -1240,14 +1240,14 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Tells by the layout in the block's header, which must have been checked. */
+/* Whether a block is quantised. Its header must have been checked. */
 static int lmc__is_quantized(const uint8_t *block)
 {
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 
-/* Reads only the head of the quantised block at src, with header info. ws must be large enough for
- * blocks of its size. */
+/* Reads only the head of the quantised block at src, whose header is info. ws must be large enough
+ * for blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -1263,8 +1263,8 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     return lmc__get_quantized_head(&d, head, info, spare);
 }
 
-/* Makes room for the scales of n groups. A file may claim a tensor of any size, so the room only
- * doubles as blocks are read. Scales that are not read are 1. */
+/* Makes room for the scales of n groups. A file may claim a tensor of any size, so the room grows
+ * only as blocks are read: it doubles. Scales that are not read are 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -1295,8 +1295,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes the parameters from the head of the tensor's first quantised block. The grid gets as many
- * points as have numbers and, without a table, codes. */
+/* Takes the parameters from the head of the tensor's first quantised block. n_points becomes the
+ * largest number that the grid and, without a table, the codes allow. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -1312,11 +1312,11 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 }
 
 /* Takes the scales of a block, and also its parameters if the quantiser has none yet. If it has
- * others: *is_other is 1. A block that is not quantised is skipped.
+ * other parameters: *is_other is 1. A block that is not quantised is skipped.
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
- * tensor. Its first group must end where a group of the tensor ends. A group in two blocks gets its
- * scale twice; if a hostile file has two scales for it, the last one counts. */
+ * tensor. The block's first group must end where a group of the tensor ends. A group in two blocks
+ * gets its scale twice; if the two scales of a hostile file differ, the last counts. */
 LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
                                                     uint64_t first, int *is_other)
@@ -1341,8 +1341,8 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* Each symbol gets the code of the nearest symbol in the table, or of the lower one of two. Symbols
- * that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
+/* Each symbol gets the code of the nearest symbol in the table; of two, of the lower symbol.
+ * Symbols that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
@@ -1387,8 +1387,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
                                     block * run->block_size / q->params.width, &is_other));
     }
-    /* There must be a quantised block. And an encoder writes a prediction for the run exactly if
-     * the blocks use one. */
+    /* There must be a quantised block. As encoders write it, the run must have a prediction exactly
+     * if its blocks use it. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
@@ -1408,8 +1408,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     return LMC_OK;
 }
 
-/* Checks the arguments, then recovers the quantiser. On LMC_OK it may be lossless, with a reason.
- * Errors: READ, MEMORY, or what is wrong with the file. */
+/* Checks the arguments, then recovers the quantiser. On LMC_OK, the quantiser may be lossless, with
+ * a reason. Errors: READ, MEMORY, or what is wrong with the file. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,
@@ -1445,13 +1445,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 
 #ifndef LMC_NO_ENCODER
 
-/* Copies a file from a reader to a writer, in pieces: to change a snapshot's base, level or set of
- * files. The writer owns the quantisers that this recovers (w->quantizers), since it uses them. */
+/* Copies a file from a reader to a writer, in pieces, to change a snapshot's base, level or set of
+ * files. The writer owns the recovered quantisers (w->quantizers), since it uses them. */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
 /* Recovers the quantiser of the tensor. A quantiser that needs the second moment is recovered as
- * lossless: that moment may not be in the new snapshot. */
+ * lossless, because the new snapshot may lack that moment. */
 static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
                                            lmc_tensor *tensor)
 {
@@ -1522,11 +1522,11 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Fingerprints of files that are not in a snapshot, so that any directory can be a base (spec 7.3).
- * It uses the digester and the waves of the writer, without blocks. Memory: 2 MiB for each worker,
- * and a fingerprint for each tensor. */
+/* Computes fingerprints of files that are in no snapshot, so that any directory can be a base (spec
+ * 7.3). It uses the digester and the waves of the writer, but codes no blocks. Memory: 2 MiB for
+ * each worker, and a fingerprint for each tensor. */
 
-/* A task that computes sums but codes nothing. The file's CRC is joined from those of the jobs. */
+/* A task that computes sums but codes nothing. The file's CRC is joined from the jobs' CRCs. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -1542,7 +1542,7 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
 /* Reads the file in spans, and absorbs each span before it reads the next. Takes exactly file->size
- * bytes from the stream. If there are fewer: LMC_ERR_TRUNCATED. */
+ * bytes from the stream. If the stream has fewer: LMC_ERR_TRUNCATED. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -1589,7 +1589,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
     lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* first the FILE body, then the fingerprints */
+    status = lmc__append_file(&body, file); /* `body`: the FILE body, later the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
@@ -1633,7 +1633,7 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
  * no content. */
 
 /* The base's file with the path, kind and size of `file`, or NULL. items: the base's files, sorted
- * by path. If several have this path any may be found: they cannot be restored in place anyway. */
+ * by path. If several files have this path, any may be found: such a base is refused anyway. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -1644,11 +1644,11 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 }
 
 /* Whether the base predicts the segment from the same place in the same file. file: the base's file
- * if the base is given; else the snapshot's own, which then must be equal.
+ * if the base is given; else the snapshot's own file, which must then have the same tensors.
  *
  * A segment names an item and an offset in it. The item must be the tensor that is at this place,
  * or the file itself if it has no tensors. Items with the same name and fingerprint have the same
- * bytes, so any of them will do. */
+ * bytes, so any of them is right. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
     const lmc__item *const item =
@@ -1747,9 +1747,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* Reads the section of hashes to r->hashes, once. If several sections have this kind, the first
- * bytes tell which one is known. Checks Snapshot_Hash against the tables and the metadata: a caller
- * that trusts Snapshot_Hash may trust these and the hashes of content, too. */
+/* Reads the section of hashes to r->hashes, once. If several sections have the kind "hash", their
+ * first bytes tell which is known. Checks Snapshot_Hash against the tables and the metadata. A
+ * caller that trusts Snapshot_Hash may then trust these and the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
@@ -1800,10 +1800,10 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, si
 
 /* == snapshot/reader_places.h ================================================================== */
 
-/* The encoded bytes of a part of a file: how many, and where. */
+/* Tells how many encoded bytes a part of a file has, and where they are. */
 
-/* If `stored` bytes encode `size` bytes: the share of the first x bytes. It never falls as x grows,
- * so differences of shares add up. */
+/* If `stored` bytes encode `size` bytes: how many of them count for the first x bytes. This share
+ * never falls as x grows, so differences of shares add up. */
 static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 {
     uint64_t rest = stored % size, whole = stored / size * x;
@@ -1812,7 +1812,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
     return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
 }
 
-/* Adds up the shares of runs. So the sizes of all parts add up, and no rows are read. */
+/* Adds up the shares of runs, without reading rows. So the sizes of a file's parts add up. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
@@ -1834,7 +1834,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     return LMC_OK;
 }
 
-/* From the first block that has a part of the bytes to the last one. */
+/* The range from the first to the last block that has some of the bytes. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
                                                            uint64_t offset, uint64_t size,
                                                            uint64_t *encoded_offset,

@@ -826,9 +826,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD: small rather than fast
- * code. LMC__PREFETCH: to the second cache. LMC__UNROLL before a loop of constant length: without
- * it gcc unrolls too late and keeps arrays of vectors in memory. */
+/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD prefers small to fast
+ * code. LMC__PREFETCH fetches to the second cache. LMC__UNROLL is for loops of constant length:
+ * without it gcc unrolls too late and keeps arrays of vectors in memory. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -964,8 +964,8 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller, and spec 2.2 which rules of the format it stands for.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each status
+ * means for a caller; spec 2.2 says which broken rule of the format gives which status.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
@@ -1135,7 +1135,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of sizeof(size_t): others would cut a pointer. */
+ * given NULL: the defaults. Sizes are multiples of sizeof(size_t), so that none cuts a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -1264,8 +1264,8 @@ enum {
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
-/* The first and the last bytes of an LMC file. As in PNG, a byte that is not ASCII and two kinds of
- * line ends show damage by a transfer as text. Drafts of the format began with 83 or 8C. */
+/* The first and the last bytes of an LMC file. As in PNG, they have a non-ASCII byte and two kinds
+ * of line ends, because a transfer as text changes these. Format drafts began with 83 or 8C. */
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
@@ -1276,8 +1276,8 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
 
 /*
  * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
- * nothing and cannot fail. The scalar functions define the results; those of the other tiers give
- * the same ones, byte by byte.
+ * nothing and cannot fail. The scalar functions define the results; the functions of the other
+ * tiers give the same bytes.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
  * kernels may read that slack, and write it where they write the list, so the last vector is no
@@ -1298,7 +1298,7 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
         break;                                                                                     \
     }
 /* `statement` with the constants has_left and has_right: whether that side of a node is a list that
- * is read or wanted. So its loop tests neither, and is shorter with one list or none. */
+ * is read or wanted. So the loop in `statement` tests neither, and is shorter without a list. */
 #define LMC__WITH_SIDES(l, r, statement)                                                           \
     {                                                                                              \
         const int has_left = l, has_right = r;                                                     \
@@ -1311,8 +1311,8 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
- * sign and magnitude, as floats have it. */
+/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
+ * magnitude, like floats. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
@@ -1353,7 +1353,7 @@ typedef struct lmc__join_source {
     const lmc__const_planes *planes;
     const lmc__merged *root; /* one of the planes, still to be merged; or NULL */
     unsigned width;          /* bytes of an element */
-    enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
+    enum lmc__order order;   /* of elements, for their residuals against 0 */
 } lmc__join_source;
 
 LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
@@ -1426,9 +1426,9 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first, their own one, do the work of several
- * kernels at once. What their loop leaves over at the end of a block they do by the kernels of that
- * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
+/* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
+ * several kernels at once. For elements behind their loop they call its kernels. A kernel's
+ * contract is at its scalar function; from `restore` on, in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */
@@ -1685,9 +1685,9 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
- * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
- * sign to all bits below it. */
+ * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
+ * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
+ * carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1742,8 +1742,8 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
-/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
- * `ones`, and whose other bytes are those of `zeros`. */
+/* The inverse of lmc__sort8, for the following word. If m has k ones, its upper k bytes come from
+ * `ones`, and its other bytes from `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -1779,7 +1779,7 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 #if LMC__NEON
 #include <arm_neon.h>
 
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
 LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
 
@@ -1792,8 +1792,9 @@ LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
     return vcleq_u8(keys, highest);
 }
 
-/* AVX2's operations on halves, for vectors without halves. load_pair: only first. shuffle: r[i] =
- * v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others are 0. */
+/* AVX2's operations on halves, for vectors without halves. load_pair loads only `first`. shuffle:
+ * r[i] = v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others
+ * are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
@@ -1809,8 +1810,8 @@ LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
     return (size_t)((0u - vaddvq_u8(one)) & 255);
 }
 
-/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: an
- * addition for 1, 2, 4 and 8 each. */
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: one
+ * addition for each k of 1, 2, 4, 8. */
 LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
 {
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -1840,15 +1841,14 @@ LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
 LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
 {
     *first = vzip1q_u8(a, b);
     *second = vzip2q_u8(a, b);
 }
 
-/* Each element rotated by one bit: shift, then insert the other shift into the bits that are
- * free. */
+/* Each element rotated by one bit: a shift, then an insertion of the other shift. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);
@@ -1953,7 +1953,7 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 
 #if LMC__AVX2_TEXT
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
@@ -1994,7 +1994,7 @@ LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
                                                      << 32;
 }
 
-/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16. */
+/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16 are 255. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
     const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
@@ -2068,9 +2068,9 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a
- * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
- * steps double the groups. Each adds the last sum of a group to all of the next:
+/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a multiplication
+ * adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three steps double the
+ * groups. Each adds the last sum of a group to all sums of the next group:
  *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
@@ -2112,7 +2112,7 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
 
-/* And back: first and second together are the bytes of a and b in turn. Unpacking, too, works
+/* The inverse: first and second together are the bytes of a and b in turn. Unpacking, too, works
  * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
  * lower halves of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
@@ -2157,7 +2157,7 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 /* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
  * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
  * the lowest first. All are inlined, so width, left and the like are constants. */
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
@@ -2171,7 +2171,7 @@ LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
 }
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
 {
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
@@ -2179,8 +2179,8 @@ LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i
 }
 
 /* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
- * rotation; those of 16 bits a shift of two joined lanes (VBMI2), here v and v, by 1 or by 15;
- * bytes are shifted as on AVX2. */
+ * rotation. Lanes of 16 bits have a shift of two joined lanes (VBMI2): here both are v, shifted by
+ * 1 or 15. Bytes are shifted as on AVX2. */
 LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -2332,7 +2332,7 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
  * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
  */
 
-/* Product of two polynomials modulo the CRC's. */
+/* Product of two polynomials modulo the CRC's polynomial. */
 LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
@@ -2362,16 +2362,16 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
  * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
- * exponents, so the same holds for places of 8 and of 64 bits. No table is needed, and a place
- * depends only on those at least 65 before it (compare Russell, "Chorba: A novel CRC32
- * implementation", 2024).
+ * exponents. So three squarings give the rule for places of 8 bits, six for places of 64. No table
+ * is needed, and a place depends only on places at least 65 before it (compare Russell, "Chorba: A
+ * novel CRC32 implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* 8 bytes in the machine's order: sums of bits do not depend on it. */
+/* 8 bytes in the machine's byte order, which does not matter for an exclusive or. */
 LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
 {
     uint64_t v;
@@ -2421,8 +2421,8 @@ static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, siz
     return size;
 }
 
-/* Places of one bit, in words: a, b, c, d are the words before, with all that was added to them.
- * The last four words are not cleared, but go through a table. */
+/* Places of one bit, a word of them at a time: a, b, c, d are the four words before, with all that
+ * was added to them. The last four words are not cleared, but processed with a table. */
 static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 {
     const size_t n = size / 8;
@@ -2461,15 +2461,15 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 
 /*
  * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
- * before. So a strip is cut into lanes. Their registers advance in turn, start from 0 in all lanes
- * but the first, and are joined at the end:
+ * before. So a strip is cut into lanes, whose registers advance in turn. All except the first start
+ * from 0. They are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
  */
 
 #if LMC__NEON
-/* A crc32cx starts in each cycle, its result comes two or three cycles later: three lanes. */
+/* A crc32cx can start in each cycle and takes two or three cycles: so there are three lanes. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -2491,8 +2491,8 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
 #endif
 
 #if LMC__X86
-/* Word i of each of four lanes: the crc32 instruction has a latency of three cycles, and one starts
- * in each cycle. */
+/* Adds word i of each of four lanes: a crc32 instruction can start in each cycle, and takes three
+ * cycles. */
 LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 {
     c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
@@ -2503,8 +2503,8 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 
 /* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
  * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
- * One more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors
- * compensate for both. */
+ * One more factor x comes from the product itself: its x^0 is one bit below the top of 64 bits. The
+ * factors compensate for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -2532,9 +2532,9 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
- * PCLMULQDQ", 2009). 16 bytes can be replaced by their product with x^(8d), added to the 16 bytes d
- * places later: that is congruent, and 16 bytes long because the factor is reduced to 32 bits. A
- * vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
+ * PCLMULQDQ", 2009). 16 bytes can be removed if their product with x^(8d) is added to the 16 bytes
+ * d places later: the CRC stays the same. The product fits in 16 bytes: the factor is reduced to 32
+ * bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
  *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
@@ -2544,10 +2544,10 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
  * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
  * that are left go through the crc32 instruction.
  *
- * The factors. The first eight bytes of a lane move by d + 8 bytes, x^(8 d + 64), the others by d,
- * x^(8 d). A factor of 32 bits in the low half of a 64-bit word is x^32 times its value. A product
- * of two words has 127 bits, with x^0 one bit below the top of 128: one x more. Without these x^33
- * the factors are x^(8 d + 31) and x^(8 d - 33).
+ * The factors. The first eight bytes of a lane move by d + 8 bytes, so their factor is x^(8 d +
+ * 64); the others move by d bytes: x^(8 d). A factor of 32 bits in the low half of a 64-bit word is
+ * x^32 times its value. A product of two words has 127 bits, with x^0 one bit below the top of 128:
+ * that is one more factor x. Divided by this x^33, the factors are x^(8 d + 31) and x^(8 d - 33).
  */
 
 /* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
@@ -2567,8 +2567,8 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* Adds n vectors, each to its sum; sums are zero before the first call. *start is xored with the
- * very first vector, and is zero from then on. */
+/* Folds each of n sums over the distance of `fold`, and adds a vector to it; sums are zero before
+ * the first call. *start is xored with the very first vector, and is zero from then on. */
 LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
                                             unsigned n, __m512i *start)
 {
@@ -2578,8 +2578,8 @@ LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __
     *start = _mm512_setzero_si512();
 }
 
-/* What a message's first vector is xored with, to continue from crc: the register is added to the
- * first 32 bits. */
+/* The vector that is xored with a message's first vector to continue from crc: the register is
+ * added to the first 32 bits. */
 LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
@@ -2593,7 +2593,7 @@ LMC__INLINE_AVX512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
     __m128i x;
     unsigned i;
     LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
-    /* lanes 0, 1, 2 onto lane 3, which has no factor */
+    /* folds lanes 0, 1, 2 onto lane 3, whose own factors in `last` are 0 */
     low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00),
                            _mm512_clmulepi64_epi128(sum, last, 0x11));
     x = _mm_xor_si128(_mm512_extracti32x4_epi32(sum, 3), _mm512_castsi512_si128(low));
@@ -2706,12 +2706,12 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
  * mantissas hardly do.
  *
- * Both are called directly for samples, and for what the loops of split_root and join_root leave
- * over.
+ * Both are called directly for samples, and for elements behind the loops of split_root and
+ * join_root.
  */
 
-/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
- * constant. */
+/* Constant widths let the compiler unroll the called functions: `statement` may use w, the width as
+ * a constant. */
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
     case 1: LMC__WITH(w, 1, statement)                                                             \
@@ -2743,7 +2743,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     }
 
 /* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
- * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, are
+ * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, is
  * faster. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
@@ -2796,7 +2796,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Calls the body with constants: 4 widths, two of them with each order. */
+/* Calls the body with a constant width; only for width 2 is the order a constant, too. */
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -2826,8 +2826,8 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
  *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
  *
- * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in parts = width / s vectors, r * parts
- * + j. The even bytes of each have p = r, the odd ones p = r + s (mod 2 s). A join takes the same
+ * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in `parts` = width / s vectors, v[r *
+ * parts + j]. There, even bytes have p = r, odd bytes p = r + s (mod 2 s). A join takes the same
  * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
  * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
@@ -2897,7 +2897,7 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-/* The AVX-512 tier uses AVX2's, for a strip or for what its loop of join_root leaves over. */
+/* The AVX-512 tier uses AVX2's join for strips and for elements behind its loop of join_root. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -2911,7 +2911,7 @@ LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *plane
 /* == kernels/count.h =========================================================================== */
 
 /* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
- * bits, then all bytes into the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
+ * bits; a multiplication adds all bytes into the top byte (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -2927,8 +2927,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts the ones of each byte. Four of its results are added as bytes, 32 at most, then
- * widened in pairs. */
+/* vcnt counts the ones of each byte. Four of its results are added as bytes, which are 32 at most.
+ * Then pairs of sums are added to wider lanes. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -2940,8 +2940,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by at most 128 in a step: that is enough for masks of 2 GiB, and a block's have
-     * at most 2^22 bits */
+    /* a lane grows by at most 128 in a step, so 32 bits suffice for masks of 2 GiB; the mask of a
+     * block has at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -2982,8 +2982,8 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 /* == kernels/merge.h =========================================================================== */
 
 /*
- * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). One node of a mask
- * tree, decoded: the inverse of partition. A side may be a constant instead of a list. dst is a
+ * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). This decodes one node
+ * of a mask tree: the inverse of partition. A side may be a constant instead of a list. dst is a
  * list, mask is read exactly.
  *
  *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
@@ -2994,15 +2994,15 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
- * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
- * dst is written in whole groups, too, so it must not overlap the sides.
+ * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
+ * before, and made the lists as long. A step may read up to 64 bytes behind the end of a list: the
+ * list's slack. dst is written in whole groups, too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
- * leaves them (the right side from the upper end down), and undoes the sort. A constant must be the
- * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
- * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
+ * leaves them (the right side from the upper end down), and undoes the sort. If the left side is
+ * the constant, the sides change places and the mask is inverted. Between two constants, l ^ ((l ^
+ * r) & ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -3036,7 +3036,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
  * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. A macro: clang requires a literal lane number.
+ * counts up to and including that byte. This is a macro, as clang requires a literal lane number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -3142,8 +3142,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* Only a and b, moved by a popcount of the mask, connect one step to the next. The last step may be
- * short: its mask is zero behind n, but it stores 64 bytes. */
+/* A step depends on the one before only by a and b, which a popcount of the mask moves. The last
+ * step may be short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -3175,7 +3175,7 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
 #endif
 
 #if LMC__X86
-/* vpexpandb is the merge of one side: it puts consecutive bytes to the places of the mask's ones
+/* vpexpandb is the merge of one side: it puts consecutive bytes at the places of the mask's ones
  * and leaves the other places as they are. So the right side is expanded onto the left one:
  *
  *     m                            0 1 0 0 1 1 0 1
@@ -3193,8 +3193,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: the values where a side is no list. Each step loads the next 64 bytes of each list. Such a
- * load may begin at the list's end, and then reads all of the slack. */
+/* l, r: the values of sides that are constants. Each step loads the next 64 bytes of each list.
+ * Such a load may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)
@@ -3246,12 +3246,12 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  *
  * flatten: src is a list, first <= src[i] < first + 2^depth; bits is written exactly, its unused
  * bits as zeros. unflatten: the inverse, dst[i] = symbols[number i]; dst is a list, symbols has
- * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
- * elements; a plane is shifted out of, or into, the bytes of that vector.
+ * 2^depth entries and is not read beyond them. Both go through all planes once for each vector of
+ * elements: they shift the bits of a plane out of, or into, its bytes.
  *
- * There are no gaps between planes, and each step writes to all of them. A store of a byte too many
- * would overwrite the next plane, so the last step's masks are copied by size. bits and the list
- * must not overlap.
+ * There are no gaps between planes, and each step writes to all of them. A store of one byte too
+ * many would overwrite the next plane, so the last step stores exactly the bytes that are left of
+ * each. bits and the list must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -3269,13 +3269,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* `statement` uses d, the depth. For the usual depths d is a constant, which is faster. */
-#define LMC__FOR_DEPTH(statement)                                                                  \
-    switch (depth) {                                                                               \
-    case 2: LMC__WITH(d, 2, statement)                                                             \
-    default: LMC__WITH(d, depth, statement)                                                        \
-    }
-
 /* A step of 64 elements, of which n count. */
 LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                            const lmc__table64 *table, unsigned depth)
@@ -3310,17 +3303,19 @@ LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits,
     if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
+/* The usual depth is a constant in a copy of the loop, which is faster. */
 LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
                                          const uint8_t *symbols, unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
+    if (depth == 2) LMC__VEC(unflatten_body)(dst, bits, n, symbols, 2);
+    else LMC__VEC(unflatten_body)(dst, bits, n, symbols, depth);
 }
 #endif
 
 #if LMC__X86
-/* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
- * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). The masked load reads
- * no entries behind 2^depth. */
+/* Each plane's 64 bits are the mask for adding the plane's weight. One vpermb looks up among 64
+ * symbols: therefore a flat node's depth is at most 6 (LMC__MAX_FLAT). The masked load reads no
+ * entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -3358,7 +3353,7 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * go through a block and through memory.
  *
  * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So each takes one strip of the block through all stages, then the next:
+ * into the first cache. So a fused kernel takes one strip through all stages, then the next strip:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -3376,7 +3371,7 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
-/* How many elements that are: 1024 of the widest ones, and always a multiple of 64, so that a strip
+/* The elements in a strip: 1024 of the widest elements, and always a multiple of 64. So a strip
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
@@ -3406,9 +3401,9 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #define LMC__PAGE 4096u
 
-/* For calls with i = 0, k, 2 k, ..., where k divides the page's size: once in each page, it
- * prefetches from the page behind that of data[i]. Else the first access to a page waits until its
- * address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
+/* Is called with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it
+ * prefetches from the page behind the page of data[i]. Else the first access to a page waits until
+ * its address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
  * does no harm where the data ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
@@ -3421,7 +3416,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
- * bytes from next on are fetched meanwhile: the hardware cannot predict them while reads jump from
+ * bytes at `next` are fetched meanwhile: the hardware cannot predict them while reads jump from
  * lane to lane. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
@@ -3441,8 +3436,8 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
     return ~(uint32_t)c[0];
 }
 
-/* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
- * block. */
+/* Fetches what is LMC__FETCH_AHEAD bytes behind vector p of the step at element i; nothing behind
+ * the block's n elements. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
                                                 unsigned width, unsigned p)
 {
@@ -3537,22 +3532,22 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if
- * these are fewer. The row of the plane that is yet to be made is not used.
+ * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if a
+ * strip has more. The row planes->row[root->plane] is not used.
  *
  * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
  * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
  * them.
  *
  * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
- * this once for each block, when its payload has been checked completely.
+ * join_root once for each block, after it has checked the whole payload.
  *
  * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
- * they do not read the lines that they write. But their output is not in the caches, so CRC and sum
- * must be computed before.
+ * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
+ * CRC and sum must be computed before.
  */
 
-/* A side without the first `used` bytes of its list. */
+/* The side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
     if (side.list) side.list += used;
@@ -3636,14 +3631,14 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
  * is made, its first vector is copied to the slack behind strip s, long before the last step of
  * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
- * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, of which one
- * vector less is streamed.
+ * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, so one vector
+ * less of this strip is streamed.
  *
- * Masks and planes are read exactly, since steps are whole; a list of the root in vectors of 16
- * bytes from its current place, so up to 16 bytes of its slack. Other threads may see streaming
- * stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * Masks and planes are read exactly, since steps are whole. A list of the root is read in vectors
+ * of 16 bytes from its current place, so up to 16 bytes of its slack. Other threads may see
+ * streaming stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, at runs through a strip. Else this does not compile. */
+/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
@@ -3654,8 +3649,8 @@ typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays: the
- * length of a step is masked, by 0 for constants, by all ones for lists. */
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
+ * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
     size_t mask;
@@ -3715,8 +3710,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch as much of what is read next as is written now: that is enough, because
-             * compressed data is the shorter of the two. */
+            /* Fetch as many bytes of the next input as are written now: that is enough, because
+             * compressed data is shorter. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -3756,7 +3751,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* Done by strips: output that is not streamed, and, rarely, a root that is not the top plane. */
+/* Goes by strips if dst is not streamed or, rarely, if the root is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -3781,8 +3776,8 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane. CRC as in split_root,
- * streams as in strip.h.
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC is as in
+ * split_root, and dst is streamed as in strip.h.
  *
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
@@ -3850,9 +3845,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     return done;
 }
 
-/* Two tests that would slow down each step are made here, once for each block: is there a root, is
- * dst streamed. Order and sum are tested in the steps. For elements of 8 bytes all tests are in the
- * steps, of 512 bytes. */
+/* Two tests that would slow down each step are made here, once for each block: whether there is a
+ * root, and whether dst is streamed. Order and sum are tested in the steps. For elements of 8 bytes
+ * all tests are in the steps, which have 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -3902,7 +3897,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *
  * Vector code compares keys with the highest key of class c, t[c] - 1, for each c in turn. So it
  * counts, or marks, the elements of class c *and of all before it* (on AVX-512, of all behind it).
- * Every element is in the last class or before, so the last class needs no comparison.
+ * Every element is in the last class or in one before it, so the last class needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
@@ -3911,8 +3906,8 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *
  * A *tally*, if it is not NULL, is filled by count_classes and read by patch. It has a row for each
  * class but the last; a row has a byte for each group of 64 elements: how many of them are in that
- * class or before. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads it fill it,
- * and only for whole steps of LMC__TALLY_STEP elements.
+ * class or in one before it. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads
+ * it fill it, and only for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly.
  */
@@ -3977,9 +3972,9 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 }
 
 #if LMC__NEON || LMC__X86
-/* low_bytes: the lowest byte of each element of `width` vectors: log2(width) times every other byte
- * is dropped. keys: a shift moves the key to the lowest byte. Here the width is 4. An element,
- * whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
+/* low_bytes: the lowest byte of each element of `width` vectors. Each of log2(width) steps drops
+ * every other byte. keys: a shift moves the key to the lowest byte. Here the width is 4. An
+ * element, whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
@@ -4033,14 +4028,14 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 #if LMC__NEON
-/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: that cannot overflow in
- * 255 steps. vaddlv adds the 16 bytes without overflow. */
+/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: such a sum cannot
+ * overflow in 255 steps. vaddlv adds the 16 bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* up_to[c]: elements of classes 0 .. c */
     uint8x16_t highest[LMC__MAX_CLASSES];
     unsigned c;
     lmc__set_highest_neon(highest, grouping);
@@ -4055,10 +4050,10 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* in size_t, which has room for all */
+        /* a size_t has room for all elements */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* The rest first, since that sets the counts; then add class c's difference. */
+    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -4073,7 +4068,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of a step of LMC__TALLY_STEP elements. Later code does not depend on the width. */
+/* Loads the keys of LMC__TALLY_STEP elements. Code that uses keys does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
@@ -4098,7 +4093,7 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
     }
 }
 
-/* Which of 64 keys are in a range; which of the 64 elements at base have such keys. */
+/* in_range: which of 64 keys are in a range. find_keys: which of 64 elements have such keys. */
 LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
 {
     const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
@@ -4114,9 +4109,9 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* Counts the keys of a step up to each class. If a key is below the threshold, the saturated
- * difference, cut to 1, is 1. An instruction adds eight such bytes; the sums of eight groups become
- * bytes side by side.
+/* Counts the keys of a step up to each class. The saturated difference `threshold - key`, cut to at
+ * most 1, is 1 if the key is below the threshold, else 0. An instruction adds eight such bytes. The
+ * sums of eight groups become bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -4156,8 +4151,8 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
         threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
 }
 
-/* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than what the hardware fetches by itself. A prefetch behind the block does no harm. */
+/* Fetches the `size` bytes (of a step) that are LMC__FETCH_AHEAD behind p: a step of wide elements
+ * is longer than what the hardware fetches. A prefetch behind the block does no harm. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -4165,7 +4160,7 @@ LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += LMC__LINE) LMC__PREFETCH((const uint8_t *)(ahead + i));
 }
 
-/* What is left over, less than a step, is counted one by one. */
+/* The elements behind the last whole step are counted one by one. */
 LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping, uint8_t *tally)
@@ -4214,8 +4209,8 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * Each of the result's eight words is the mask of a class. group and ungroup, whose steps do more,
- * are no faster with this. */
+ * Each of the result's eight words is the mask of a class. group and ungroup do not use this: their
+ * steps do more work, and are no faster with it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
     unsigned n_sets;                        /* of eight classes: 1 or 2 */
@@ -4243,8 +4238,7 @@ LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping
 
 LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
 {
-    /* reverses each eight elements: the instruction numbers the rows of a matrix from the last
-     * one */
+    /* reverses each group of eight elements: gf2p8affineqb counts a matrix's rows backwards */
     const __m512i reversed = _mm512_broadcast_i32x4(
                       _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
                   diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
@@ -4256,8 +4250,8 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
         columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
 }
 
-/* The ones of a word are the elements of a group in a class; the numbers of eight groups, as bytes
- * of a word, are the tally's. */
+/* The ones of a word are the elements of one group in one class. Their numbers in eight groups are
+ * the bytes of a word, which is stored in the tally. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)
@@ -4321,8 +4315,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * most frequent one (no change), needs nothing at all.
  */
 
-/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
- * classes' elements here, also of those without a list. */
+/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next counts
+ * the elements of all classes, also of classes without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -4401,8 +4395,8 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of elements of its class before it in the step. Bytes that are -1 where an element is of
  * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
- * own; its complement is that number minus one, the place. For others the complement of zero is
- * 255, and a shuffle gives zero for such a place.
+ * own; its complement is that number minus one, the place. For other elements it is the complement
+ * of zero, 255: for such a place a shuffle gives zero.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -4508,7 +4502,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
- * join_root. But if dst is base, nothing is streamed: what was just read is in the caches.
+ * join_root. But if dst is base, nothing is streamed: the lines just read are in the caches.
  *
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
@@ -4627,8 +4621,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * elements that have not changed are only copied and added to the CRC.
  *
  * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far at and residual are read, apart from LMC__PAD bytes behind that. A number beyond
- * the class's elements changes nothing.
+ * decides how far both arrays are read, apart from LMC__PAD bytes behind that. A number beyond the
+ * class's elements changes nothing.
  */
 
 /* Notes element i before it changes. */
@@ -4647,7 +4641,7 @@ LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned wid
         memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
 }
 
-/* Of the first n elements: the changes done and the elements seen of each class; the CRC-32C. */
+/* For the first n elements: in each class, the changes done and the elements seen; the CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
@@ -4712,25 +4706,26 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *                                      ^
  *
  * dst may be base, and a changed element may get another key, while the keys of its group may be
- * needed again. So elements are written when all changes of a chunk are computed.
+ * needed again. So elements are written only when all changes of a chunk are computed.
  */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
+/* Changes that are taken from a list at a time: the slack behind a list has as many numbers. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
- * chunk), values before, residuals. A chunk is within a strip: of 8 bytes it has half as many
- * elements. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a zero. */
+/* A chunk's elements that change: places (at first: class * LMC__PATCH_CHUNK + number in the class
+ * and chunk), values before the change, residuals. A strip of elements of 8 bytes has only half as
+ * many elements as a chunk. up_to[c]: sums of class c from entry LMC__PATCH_GROUPS on, after 0. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
-/* How many elements of each group are in class c or before, for the 32 groups from tally on. The
- * last class has no row: all 64 are. here: -1 for groups that the block has, else 0. */
+/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
+ * last class, which has no row, these are all 64. here: -1 for groups that the block has, else
+ * 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -4758,8 +4753,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to. find_group:
- * how many of these sums are at most `number`; that is the group that it is in. */
+/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, of 16 bits each, to up_to. find_group:
+ * how many of these sums are at most `number`: the group of that element. */
 LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
     const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
@@ -4782,8 +4777,8 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
 }
 
 /* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
- * from change n on; `seen` is subtracted from the numbers. Returns how many. There is no branch for
- * each change, because it could not be predicted. */
+ * from entry n on; `seen` is subtracted from the numbers. Returns how many it took. There is no
+ * branch for each change, because it could not be predicted. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -4792,7 +4787,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     const __m256i low = lmc__load_avx2((const uint8_t *)at),
                   high = lmc__load_avx2((const uint8_t *)(at + 8)),
                   from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
-    /* 16 bits hold the numbers that count; packing takes halves of the two in turn */
+    /* numbers below `end` fit in 16 bits; packing takes halves of the two vectors in turn */
     const __m256i numbers =
                       _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
                                                                    _mm256_sub_epi32(high, from)),
@@ -4812,20 +4807,20 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
+/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
                    quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
                    up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
-    /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
     const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
 
-/* The same; pdep is shorter, but microcoded on Zen 1 and 2. */
+/* The same, by pdep if that is fast: it is microcoded on Zen 1 and 2. */
 LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
     if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
@@ -4846,7 +4841,7 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 
 /* Ends a strip: computes its CRC and, if streams is 1, streams it to dst. The next strip is fetched
  * meanwhile. AVX-512 does all in one loop, because streaming stores wait for memory; it also
- * fetches size bytes from later on, if later is not NULL. size is a multiple of 512. */
+ * fetches `size` bytes at `later`, if that is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
                                               const uint8_t *next, const uint8_t *later,
@@ -4922,8 +4917,8 @@ LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_p
     return n;
 }
 
-/* Restores the chunk's n pending elements, and writes them to out; out already has all elements of
- * the chunk, as base has. from: its first element's number. */
+/* Restores the chunk's n pending elements, and writes them to out, which already has the elements
+ * of base. from: the number of the chunk's first element. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
     INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
                                        const uint8_t *base, const lmc__key_ranges *ranges,         \
@@ -5013,26 +5008,25 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 /*
  * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: writes the elements of src that differ from those of base to `changed`. Returns how
- * many, or SIZE_MAX if they are more than `most`. changed has room for `most`; its `place` has
- * LMC__PAD bytes more, which may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
- * returned. The block is coded from this list alone. So it has the elements, too: later they would
- * have to be fetched one by one from all over the block. src and base are read once, because they
- * may change meanwhile: so the list and the CRC are of the same bytes.
+ * list_changes: writes the elements of src that differ from those of base to `changed`. Returns
+ * their number, or SIZE_MAX if it exceeds `most`. changed has room for `most` elements; LMC__PAD
+ * bytes behind its array `place` may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
+ * returned. The block is coded from this list alone. So the list has the elements, too: fetching
+ * them later, one by one from all over the block, would be slow. src and base may change meanwhile.
+ * They are read only once, so the list and the CRC are of the same bytes.
  *
- * rank_changes: ones[c] = the ranks of the changed elements of class c: how many elements of the
- * class are before each of them in base. These are the ones of the class's mask. counts[c] =
- * elements of class c in base. The class of a changed element follows from changed->before: so the
- * lists have the lengths that count_classes gave for these bytes, even if base has changed since.
- * Few elements have changed; counting all others takes the time, in vectors as in count_classes.
- * src and base are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c. A rank is the number of
+ * elements of the class before the element in base: the place of its one bit in the class's mask.
+ * counts[c] = elements of class c in base. The class of a changed element follows from
+ * changed->before, even if base has changed since. So the lists have the lengths that count_classes
+ * gave for changed->before. Most of the time is for counting the many unchanged elements, with
+ * vectors as in count_classes. src and base are read exactly.
  */
 
 #if !defined(LMC_NO_SNAPSHOT)
-/* Writes the numbers of those of n elements that differ to place, behind n_changed others; `from`
- * is the first element's number. Returns how many numbers there are then; SIZE_MAX if they are more
- * than `most`, after writing `most`. Few elements differ, so words are compared, 32 bytes in a
- * step. */
+/* Writes the numbers of the elements that differ, of n from number `from` on, to place[n_changed]
+ * and on. Returns how many numbers `place` has then; SIZE_MAX if these would be more than `most`.
+ * Few elements differ, so words are compared, 32 bytes in a step. */
 LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
                                    const uint8_t *now, const uint8_t *before, size_t n,
                                    unsigned width, size_t from)
@@ -5084,22 +5078,20 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
  *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
  *                               sign          +   -   +   -   +   -
  *
- * Equal steps of a float's bits are nearly equal ratios.
- *
  * All tiers, compilers and options must give the same bits. So where rounding matters, the code
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
- * q with its sign fits in 17 bits. A scale is the bits of a number of 8 significant bits, at least
- * LMC__MIN_SCALE: what comes from a block has been checked (codec/get_quantised.h). All arrays are
+ * q with its sign fits in 17 bits. A scale is the bits of an F32 with 8 significant bits, at least
+ * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantised.h). All arrays are
  * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
  * dst and second, no arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that follows from an element's prediction: about its square root times a constant. Half
- * of a float's bits, as a number, are about the bits of its root, except for the exponent's bias.
- * floor and bias are within the bounds of spec/quantised.md: half the bits are less than 2^30, and
- * bias is 2^30 at most, so the sum is less than 2^31. */
+/* The scale that follows from an element's prediction: about the prediction's square root times a
+ * constant. Half of a float's bits, as a number, is about the bits of the float's root, except for
+ * the exponent's bias. floor and bias are within the bounds of spec/quantised.md: half the bits are
+ * less than 2^30, and bias is 2^30 at most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -5124,7 +5116,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, since q * step takes 41. The result is a positive normal number, and the sign. */
+/* Computes in 64 bits, since q * step needs 41. The magnitude is always a normal number. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -5136,7 +5128,7 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
     return (uint32_t)v | sign;
 }
 
-/* The definitions of the kernels. */
+/* The scalar kernels, which define the results. */
 static void lmc__restore_scalar(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
                                 size_t n, uint32_t scale, const lmc__grid *grid)
 {
@@ -5164,19 +5156,19 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 }
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two not below the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a power of
- * two, a shift by log2 is enough.
+ * power of two that is at least the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a
+ * power of two, a shift by log2 is enough.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
- * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
- * integer, whose distance from u / divisor is at least 1 / divisor. */
+ * divisor by less than 2^31 / 2^shift = 2^-log2. That is at most 1 / divisor: too little to reach
+ * the next integer, which is at least 1 / divisor above u / divisor. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+/* Several elements at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
  * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
  * for -freciprocal-math alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
@@ -5194,10 +5186,11 @@ typedef struct lmc__divisor {
 /* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-/* The vector tiers: NEON, or AVX2, which AVX-512 uses, too. Each line computes what the scalar code
- * does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by it.
+/* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
+ * scalar code does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses
+ * by it.
  *
- * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
  * numbers. Operators wrap around, also on signed numbers.
  *
  *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
@@ -5328,7 +5321,7 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 /* == kernels/tiers.h =========================================================================== */
 
 /*
- * The kernels of each tier, in the order of struct lmc__kernels. Higher floors call the kernels
+ * The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
  * through one of these tables. In a developer's build (make dev) each table and the code of its
  * tier have an object file of their own.
  *
@@ -5357,7 +5350,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
         lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #define LMC__ENCODERS(isa, split_root, list_changes)
 
-/* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
+/* Of grids.h. LMC__DIVIDING: kernels whose divisions -ffast-math would change. */
 #ifdef LMC_NO_QUANTIZE
 #define LMC__GRID_DECODERS(isa, stream)
 #else
@@ -5376,7 +5369,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* One part on each line. The formatter would indent each line more than the one before. */
 /* clang-format off */
-/* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
+/* The scalar tier, which every build has. Fused kernels call the others for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
@@ -5433,7 +5426,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* AVX2's join serves: it only does what join_root leaves over. */
+/* AVX2's join is enough: it only joins elements that join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
@@ -5455,7 +5448,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 
 /* Chooses the tier: the best that the build has and the machine can run, unless the user limits it.
  * The only state of this library is a pointer to a constant table, chosen at first use. Threads
- * that choose at the same time choose the same table, and its content is constant, so relaxed
+ * that choose at the same time choose the same table, and all tables are constant, so relaxed
  * atomics suffice. A coder loads the pointer once and uses that table until it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
@@ -5463,7 +5456,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #if defined(__GNUC__)
 #define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
-/* *p = v if it is still *expected, else *expected = *p: what another thread has chosen stays */
+/* sets *p = v if *p is still *expected, else *expected = *p: another thread's choice stays */
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
@@ -5477,8 +5470,8 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
 #if LMC__X86
 /* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
- * needed: a CPU reports AVX-512 also where the system has not enabled it, so it faults. Bits, by
- * Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+ * needed: a CPU also reports AVX-512 that the system has not enabled, whose instructions fault.
+ * Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
  *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
@@ -5512,8 +5505,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may query the CPU. Where this code cannot ask the
- * system, it takes the table with the scalar CRC. */
+/* The table of NEON for this CPU. Only the operating system may query the CPU. Where this code does
+ * not know how to ask it, it takes the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -5557,7 +5550,7 @@ static const lmc__kernels *lmc__best_kernels(int tier)
 }
 
 /* The table in use; the first call chooses it. If another thread limits the tier between the load
- * and the store, its choice stays: the store replaces only NULL. */
+ * and the store, that thread's choice stays: the store replaces only NULL. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
@@ -5597,15 +5590,15 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * So the table is for encoders, and for computing sizes from shapes. CONTRIBUTING.md says how to
  * add a dtype; numbers never change.
  *
- * An *order* (spec 5.1) is how elements become residuals before they are split into planes: `order`
- * against a prediction, `own` without one. Floats without a prediction are rotated by one bit, so
- * that the top plane has the exponent without the sign. `own` is 0 if elements have one byte or no
- * sign: an order would not help. */
+ * An *order* (spec 5.1) is how elements become residuals before they are split into planes: by
+ * `order` against a prediction, by `own` without a prediction. Floats without a prediction are
+ * rotated by one bit, so that the top plane has the exponent without the sign. `own` is 0 if
+ * elements have one byte or no sign: an order would not help. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
     uint8_t width;      /* bytes of a coded element: 1, 2, 4 or 8 */
-    uint8_t order, own; /* enum lmc__order: of residuals; by themselves */
+    uint8_t order, own; /* enum lmc__order: against a prediction; without one */
 } lmc__dtypes[] = {
     {"AUTO", 8, 1, 1, 0},    {"BOOL", 8, 1, 1, 0},        {"F4", 4, 1, 1, 0},
     {"F6_E2M3", 6, 1, 1, 0}, {"F6_E3M2", 6, 1, 1, 0},     {"U8", 8, 1, 1, 0},
@@ -5648,8 +5641,8 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 /* == codec/half.h ============================================================================== */
 
 /* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
- * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
- * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
+ * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
  * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
  * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
@@ -5723,8 +5716,8 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
- * the flat node are the ones of the root's mask. */
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -5760,20 +5753,20 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start is the end: n_leaves and 2^15. */
+/* first[16] is n_leaves, and start[16] is 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that these have */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that they have */
     uint8_t length[256];                 /* of leaf i */
     uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
                                             code */
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
- * masks. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
+ * such a tree. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -5837,7 +5830,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
  * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
+ * may be nested. With D above 6 the symbols would not fit the one vector of unflatten. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -5868,9 +5861,9 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 
 /* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
  * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
- * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
- * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
- * of bits leads to a leaf. */
+ * these are 2 to 256 leaves that fill the code space, and none is longer than the escape (spec
+ * 6.1). Sums cannot overflow: they are at most 257 * 2^14. As the codes fill the space (Kraft's
+ * equality), every sequence of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -5908,9 +5901,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
  *                 these: almost like a logarithm
  *
- * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16. Their
- * product has at most 24 bits, as many as a float's mantissa, so it is exact on every machine. The
- * limits of scales keep the product normal and finite.
+ * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16 bits.
+ * Their product has at most 24 bits, as many as a float's mantissa, so it is exact on every
+ * machine. The limits of scales keep the product normal and finite.
  *
  * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
  * scale that follows from its prediction. First moments of an optimizer are predicted by second
@@ -5939,8 +5932,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it. Its maker owns it, with
- * codes and scales. */
+/* How the elements of one tensor are quantised. Block codecs only read the struct. Whoever fills it
+ * owns its arrays codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales follow from the prediction; else groups have scales */
@@ -5951,7 +5944,7 @@ typedef struct lmc__quant_params {
     uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
     uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t *scales; /* upper halves of scales; of the tensor's groups; decoding: of the block's */
+    uint16_t *scales; /* of groups (their upper halves): the tensor's; decoding, the block's */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
@@ -5966,7 +5959,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 }
 
 /* Sets *scale for element `first`, counted from where groups begin. Returns how many of n elements
- * share it. With is_predicted *scale is 0, and all share it. */
+ * have this scale. With is_predicted *scale is 0, and the result is n. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -6013,14 +6006,14 @@ typedef struct lmc__job {
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    const lmc__quant_params *quant; /* how to quantise src; or NULL */
     uint64_t first_element;         /* index of the first element in the tensor of quant */
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
 
-    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all, the block
-     * is decoded in dst; else in the worker's workspace, and they are copied. */
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
+     * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
     lmc_block_info info; /* from its header */
     lmc__streaming streaming;
     size_t skip, keep;
@@ -6096,10 +6089,10 @@ typedef struct lmc__scratch {
 
 /* The masks' part of the stack, for a tree of a list of n bytes at a nesting. A node keeps its mask
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
- * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
- * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
- * nesting. It takes one more for each node on the path whose mask fits in the output only when it
- * is nested. */
+ * most 15 nodes on a path have one. Decoding the last mask takes a spare of m bytes, and, for its
+ * own masks, the result for m bytes at the next nesting. Encoding takes three lists of m for each
+ * nesting. It takes one more list for each node on the path whose mask fits in the output only when
+ * it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -6153,7 +6146,7 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as 4 bytes, followed by the header. */
+/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -6236,20 +6229,20 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit number b be the j-th one of the quotients, counted from 0. Then b - j zeros are before
- * it, which is the sum of the quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
+ * before this bit: the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * and a position depends on the one before it only by two additions.
+ * and a position depends on the previous position only by two additions.
  *
  * Safety: K is at most n, so the low parts have at most n * 21 bits, and one check covers all of
  * them. The quotients are read word by word, forwards only and never beyond the payload. Positions
  * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
  * bits). So if a position is less than n, all before it are, too. */
 
-/* Loads bits [at, at + 64) of the size bytes at p, without the last at & 7 bits. Bits behind the
- * end are zero. */
+/* Loads bits [at, at + 64) of the size bytes at p. The highest at & 7 bits of the result are zero,
+ * as are bits behind the end. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -6259,8 +6252,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
-/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX those of its zeros.
- * Returns their number, or SIZE_MAX if it is more than cap. */
+/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX, of its zeros. Returns
+ * their number, or SIZE_MAX if it is more than cap. */
 static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
                              uint64_t flip)
 {
@@ -6309,8 +6302,8 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* Reads the next `count` positions, at least 1 and no more than are left. They are valid if it
- * returns LMC_OK. */
+/* Reads the next `count` positions: at least 1, at most all that are left. They are valid only if
+ * it returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
@@ -6388,7 +6381,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
  * a tree, and 3 trees deep. */
 
-/* The state of decoding a payload. Not usable after an error. */
+/* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -6432,7 +6425,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 /* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
  * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
- * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, at the next nesting. Bits
  * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -6503,10 +6496,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
- * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
- * right child's, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
+ * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
+ * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
+ * behind the left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -6567,17 +6560,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
- * bytes of the payload follow it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. A raw list stays in the payload if at least
+ * `slack` bytes follow it there; else it is copied.
  *
  *     mode       side                   bytes in the payload (spec 6)
- *     raw        in the payload         n bytes
+ *     raw        in payload, or copied  n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * If the root of a tree needs a merge, the caller must merge: get_planes.h does so while it joins
  * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
- * root->mask is NULL. If *root already has another tree's root, that is merged first. */
+ * root->mask is NULL. If *root already has the root of another tree, that root is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -6616,7 +6609,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, with the root merged. */
+/* As lmc__begin_list, but the root is merged, too. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;
@@ -6655,8 +6648,8 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
  * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
  * unchanged, but a block whose CRC is wrong does not.
  *
- * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
- * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
+ * join_root merges the block's last tree; encoders use it for the top plane. Other roots' masks
+ * stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h counts a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -6692,14 +6685,14 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
  * If few elements are coded, that is slower. */
 
-/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The
  * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
 /* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
+    uint32_t *end, *cap; /* where the next index goes; the end of the room for indices */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
@@ -6733,8 +6726,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
- * with LMC__NO_CHANGE. */
+/* Reads the masks of all classes that are not empty. *fits: as in lmc__get_numbers. The indices of
+ * each class end with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -6951,9 +6944,9 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *
  * It is checked in this order: each number of the head, then how these go together, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
- * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
- * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
- * stay in the first cache:
+ * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
+ * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
+ * elements stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -6961,7 +6954,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 #ifndef LMC_NO_QUANTIZE
 
-/* The payload up to its codes. Pointers lead into the payload and the workspace. */
+/* The payload up to its codes. Its pointers are into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
     uint64_t first;           /* elements of the first group that are in earlier blocks */
@@ -7067,10 +7060,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
- * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
- * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
- * else a byte without the top bit never is (and). */
+/* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
+ * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
+ * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
+ * more (or); else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -7085,7 +7078,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
+/* Codes [at, at + n) of a side. A constant is first written to `room`, n times. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -7200,9 +7193,9 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
- * prediction: BASE_WRONG, unless is_own. After an error overwritten bytes of the prediction are
- * restored. */
+/* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -7312,8 +7305,8 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread reads jobs[i].status and dst_size, in order
  *
- * Only parallel->run synchronises: tasks see what was planned before it, and their results are seen
- * after it. The library takes no locks. */
+ * Only parallel->run synchronises: tasks see what was planned before the call, and their results
+ * are seen after it. The library takes no locks. */
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
@@ -7323,8 +7316,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at each workspace's end: room for a block of which a part is kept */
 } lmc__wave;
 
-/* Jobs for each worker in a wave (several, so that fewer workers wait at its end), and the limit of
- * their decoded bytes. */
+/* For each worker in a wave: jobs (several, so that fewer workers wait at the wave's end), and the
+ * limit of their decoded bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -7386,8 +7379,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length becomes a sequence of blocks, without another header
- * (spec 10). All blocks but the last have the same decoded size, which the first block has. Blocks
- * are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
+ * (spec 10). All blocks have the decoded size of the first block; only the last block may be
+ * smaller. Blocks are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
  *
  * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
  * for one decoded block behind it. */
@@ -7397,12 +7390,12 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
- * blocks one tree fits less well. Blocks of bytes, which may be 16-bit elements, have twice as
- * many. */
+ * blocks one tree fits less well. Blocks of bytes have twice as many elements, because two bytes
+ * may be a 16-bit element. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
+/* With a prediction blocks are larger: deltas hardly vary within a tensor, and headers and trees
+ * are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -7423,8 +7416,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
-/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
- * depend on how the quantiser was fitted. */
+/* lmc__get_block_size for a tensor's options. Any quantiser counts as a prediction, so that block
+ * sizes do not depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -7535,8 +7528,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * whether they are written past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * If another log2_block was used to encode, a block may be too large for the workspace. That must
- * be found before a worker uses the workspace. */
+ * If another log2_block was used to encode, a block may be too large for the workspace. This is
+ * checked here, before a worker uses the workspace. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -7557,7 +7550,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
             job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
         }
     }
-    /* first the prediction: with one the workspace is larger */
+    /* before the workspace, which is larger with a prediction */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
     if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))
@@ -7631,12 +7624,12 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 /* == snapshot/buffer.h ========================================================================= */
 
 /* Memory that grows. All code above the codec allocates with it, so overflows are checked in one
- * place: a buffer has at most SIZE_MAX / 2 bytes. data may move when it grows. It is aligned as
- * malloc aligns. */
+ * place: a buffer has at most SIZE_MAX / 2 bytes. When the buffer grows, `data` may move. `data` is
+ * aligned as malloc aligns. */
 typedef struct lmc__buffer {
-    uint8_t *data; /* NULL: nothing yet */
+    uint8_t *data; /* NULL: no memory yet */
     size_t size, cap;
-    void *alloc_user; /* of LMC_REALLOC */
+    void *alloc_user; /* for LMC_REALLOC */
 } lmc__buffer;
 
 static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
@@ -7645,7 +7638,7 @@ static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
     b->alloc_user = alloc_user;
 }
 
-/* The buffer can be used again. */
+/* Frees the memory. The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
@@ -7653,8 +7646,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* A struct has its buffers side by side. One call sets up, or frees, all buffers from the member
- * `first` to the one before the member `next`. */
+/* The buffers of a struct are neighbouring members. One call sets up or frees all buffers from the
+ * member `first` up to the member before `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
 static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
@@ -7669,8 +7662,8 @@ static void lmc__free_buffers(void *object, size_t from, size_t to)
         lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
-/* Makes room for `more` bytes after the size that is in use. Capacity grows by half at least, so
- * appending n bytes one by one takes time O(n). On errors nothing changes. */
+/* Makes room for `more` bytes after the bytes in use. Capacity grows by half at least, so appending
+ * n bytes one by one takes time O(n). On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -7706,14 +7699,14 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
- * of 256 KiB, and names and dtypes.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it only hashes 12 bytes for
+ * each leaf of 256 KiB, names and dtypes.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes after these blocks: size % 64 bytes
  *     size    number of bytes so far
  *
- * A copy of the struct can go on independently. */
+ * A copy of the struct can take more bytes, independently of the original. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -7733,7 +7726,7 @@ static void lmc__sha256_init(lmc__sha256 *sha)
 /* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
  * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
  * moves v down by one element, which renames the variables, and makes two new values: a from all, e
- * from d. w has the 16 big-endian words of the block, and 48 mixed from them. */
+ * from d. w has the 16 big-endian words of the block, and 48 words mixed from them. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -7770,7 +7763,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
-/* Takes the next size bytes. All are copied to sha->block, so whole blocks are no special case. */
+/* Takes the next size bytes. Each is copied to sha->block, so whole blocks are no special case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -7804,9 +7797,9 @@ static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
- * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length comes
- * at used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of bits
- * is taken first, because padding changes size. */
+ * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length begins
+ * at byte used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of
+ * bits is taken first, because padding changes size. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -7831,18 +7824,18 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* The sort and the search that all files here use. The sort is inlined, with its comparison and the
- * size of an element as constants. */
+/* The sort and the search for all files of src/snapshot. The sort is inlined, so its comparison and
+ * the size of an element are constants. */
 
 typedef int (*lmc__compare)(const void *a, const void *b); /* like memcmp: < 0, 0 or > 0 */
 
 /* Heap sort of n elements of `size` bytes. It needs no memory and no recursion, and time n log n
  * even for input that an attacker chose. It is not stable. spare: room for one element.
  *
- * While start > 0, elements [start, n) become a heap, one element more in each step. Then the
- * largest element, [0], moves to the end of [0, end) again and again, and the rest becomes a heap
- * again. Each step copies one element to spare and sifts it down from `root`: larger children move
- * up until spare fits into the free place. */
+ * While start > 0, each step adds an element to the heap [start, n). After that, each step moves
+ * the largest element, [0], to the end of [0, end), lowers end, and makes the rest a heap again.
+ * Each step copies one element to spare and sifts it down from `root`: larger children move up
+ * until spare fits into the free place. */
 LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
                                 void *spare)
 {
@@ -7868,7 +7861,7 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 }
 
 /* Sets i to the first number of [low, high) for which the expression is_before (of i) is 0, or to
- * high. Binary search: all numbers for which it is 1 must come before all others. */
+ * high if there is none. Binary search: all numbers with is_before 1 must come first. */
 #define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
     do {                                                                                           \
         size_t lmc__low = (low), lmc__high = (high);                                               \
@@ -7882,13 +7875,13 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1). On request also the hashes
- * of its content (hashes.h).
+/* Computes the fingerprints of a file's tensors and the CRC of the file (spec 7.1); on request, the
+ * hashes of its content, too (hashes.h).
  *
  * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
- * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks have anyway, and
- * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
- * tensor:
+ * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks need anyway, and
+ * the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and in one leaf
+ * or in no tensor:
  *
  *     tensors   |------- A ---------------|  gap  |--- B --|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
@@ -7896,9 +7889,9 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f are the gap)
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
- * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,
- * lmc__crc32c_combine), without the bytes. The CRC of the file is joined from the CRCs of blocks;
- * the first piece of a block has this CRC. A file without tensors counts as one tensor of bytes. */
+ * block is in the cache. Then lmc__absorb_piece joins the sums in order, without the bytes
+ * (lmc__crc32c_combine). The file's CRC is joined from the CRCs of its parts in blocks (part_crc).
+ * A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
@@ -7906,30 +7899,30 @@ typedef struct lmc__piece {
     uint32_t crc;
     uint32_t size;
     int in_tensor;
-    unsigned phase; /* the piece begins at this byte of one of the tensor's words */
-    /* size and CRC of the part of one file in one block: in the first piece of this part; else 0 */
+    unsigned phase; /* the piece begins at this byte of a word of the tensor */
+    /* a *part* is what one block has of one file; its first piece has its size and CRC, others 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    /* how far pieces are planned */
+    /* pieces are planned up to byte `planned` of the file, which is in or before planned_tensor */
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* that is being absorbed, or comes next */
-    uint64_t tensor_done; /* bytes of it */
+    size_t tensor;        /* the tensor that is being absorbed, or the next */
+    uint64_t tensor_done; /* absorbed bytes of that tensor */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL. Gets the SHA-256 of each tensor's bytes (state: content) and, when the file ends, of
-     * all bytes outside of tensors (state: outside). It has room for them */
+    /* or NULL: no hashes. Has room for, and gets, the SHA-256 of each tensor's bytes (state:
+     * content) and, when the file ends, of all bytes outside of tensors (state: outside) */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* Begins the next tensor. The type makes its digest differ from that of a file or a directory. */
+/* Begins the next tensor. `type` makes its digest differ from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -7940,7 +7933,7 @@ static void lmc__begin_fingerprint(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Begins a file. It must live as long as d is in use, and its tensors must be in order. */
+/* Begins a file. `file` must live as long as d is in use, and its tensors must be in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -7948,7 +7941,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_fingerprint(d);
 }
 
-/* Turns on the hashes of content, right after lmc__begin_digester. */
+/* Turns on the hashes of content. Call this right after lmc__begin_digester. */
 static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
 {
     d->hashes = hashes;
@@ -7957,7 +7950,7 @@ static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
     return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
 }
 
-/* Appends the hash of what sha has taken, and begins the next one. */
+/* Appends the hash of the bytes that sha has taken, and begins the next hash. */
 static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
 {
     if (!d->hashes) return;
@@ -8012,8 +8005,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next. A file
- * without tensors counts as a U8 tensor; its size may be known only now. */
+/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next tensor. A
+ * file without tensors counts as a U8 tensor, whose size may be known only now. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -8036,8 +8029,8 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* Absorbs the next piece in the planned order. Its sums are set; its bytes, for hashes, are at
- * data. First finishes the tensors that end before this piece, empty ones included. */
+/* Absorbs the next piece in the planned order. Its sums must be set. data: its bytes, used only for
+ * hashes. First finishes the tensors that end before this piece, including empty tensors. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
     const int in_tensor = piece->in_tensor && d->file->n_tensors;
@@ -8080,15 +8073,14 @@ static void lmc__finish_digester(lmc__digester *d)
 /* Both ends of an LMC file: the header (spec 3.1), and the trailer (spec 3.2), which says where the
  * index is. */
 
-/* Whether the snapshot is a delta: its header has the base's fingerprint, which is never all
- * zero. */
+/* Whether the snapshot is a delta: the base's fingerprint in its header is not all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
-/* Bits LMC__FEATURE_...: what the file may use. The header must have been checked. */
+/* Returns the bits LMC__FEATURE_... that the file may use. The header must have been checked. */
 static unsigned lmc__get_features(const uint8_t *header)
 {
     return lmc__load32(header + LMC__FEATURES_AT);
@@ -8099,15 +8091,15 @@ static int lmc__is_draft(const uint8_t *magic)
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
-/* Checks LMC__HEADER_SIZE bytes. The version is checked before the CRC, so that a file of a newer
- * version is not called damaged, even if that version changes the rest of the header:
+/* Checks the LMC__HEADER_SIZE bytes of a header. The version is checked before the CRC: a newer
+ * version may change the rest of the header, and its files must not be called damaged.
  *
  *     0  magic                       16  features        48  reserved
- *     8  version                     24  of no matter    60  Header_CRC of the bytes before
+ *     8  version                     24  ignored         60  Header_CRC of the bytes before
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * A feature that is not known could change what the file means, so it is refused. */
+ * An unknown feature could change what the file means, so the file is refused. */
 LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
@@ -8126,7 +8118,8 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     return LMC_OK;
 }
 
-/* *total += size, if that stays within the caller's limit (0: none): 1. Never overflows. */
+/* Adds size to *total and returns 1, if the sum is at most max_total_size (0: no limit). Otherwise
+ * returns 0. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_size)
 {
     const uint64_t most = max_total_size ? max_total_size : UINT64_MAX;
@@ -8143,7 +8136,7 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* Sets the members that the header tells. The header must have been checked. */
+/* Sets the members of info that are in the header. The header must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
@@ -8164,12 +8157,12 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
     return LMC_OK;
 }
 
-/* Checks the trailer of a file of `total` bytes, with an index that was found at index_at:
+/* Checks the trailer of a file of `total` bytes, whose index was found at index_at:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
- *     8  size of the index          24  version, reserved    32  magic, another than the header's
+ *     8  size of the index          24  version, reserved    32  end magic
  *
- * The size of the file finds a file that was cut and continued with the end of another file. */
+ * The file's size shows whether a file was cut and continued with the end of another file. */
 LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
@@ -8198,12 +8191,12 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
- * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * are the caller's. For each worker, a wave has LMC__WAVE_SIZE decoded bytes, or one larger
  * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    size_t first_piece, n_pieces; /* the pieces of the block's content, in coder.pieces */
     /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
     /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
@@ -8227,26 +8220,26 @@ typedef struct lmc__coder {
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__buffer parts; /* lmc__part; their bytes are in `out` of the wave before */
     lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the current wave writes to out[out_number] */
     lmc_task task;       /* called for each job, with the coder as arg */
     lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
-    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
-     * and are only compared */
+    /* restoring in place: an earlier attempt has written the blocks of the wave. Their bytes were
+     * read back to dst, and only their CRCs are checked */
     int is_written;
-    /* restoring: used instead of the sink, each task writes its own block; or NULL */
+    /* restoring: each task writes its own block with this, instead of the sink; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
-     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
-     * times what the wave codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
+     * read_portion: the most that is read beside one wave; when encoding, read_per_coded times the
+     * bytes that the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+    /* bytes that are left of the previous read; they are copied in front of read_to, where there is
      * room */
     const uint8_t *rest;
     size_t rest_size;
@@ -8271,7 +8264,7 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
- * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * be planned already: workspaces never shrink. in_parts: 1 to decode blocks of which only a part is
  * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
@@ -8386,7 +8379,7 @@ static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t 
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. It writes all parts, so that the sink gets them in order. */
+/* A task: writes all parts. As one task writes them, the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -8395,7 +8388,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
+/* A task: reads up to read_portion more bytes. If a read returns 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -8412,7 +8405,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -8422,7 +8415,7 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
- * that of the earliest bytes: first of writing, then of blocks, then of reading. */
+ * the error of the earliest bytes: of writing, else of blocks, else of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -8452,8 +8445,8 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
- * times as large, up to a limit. */
+/* Size of the first read of a stream. It is small, since nothing is coded beside it. Each later
+ * read is at most four times as large as the read before, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
@@ -8474,7 +8467,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     return LMC_OK;
 }
 
-/* Plans more pieces of a job: those of the next size bytes of the digester's file. */
+/* Plans more pieces of a job: the pieces of the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -8503,8 +8496,8 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 /* == snapshot/names.h ========================================================================== */
 
 /* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
- * bits for each name. They must be small: a snapshot has up to 2^32 files with up to 2^28 tensors
- * each. No input makes them slower than n log n. */
+ * bits for each name. They must be small, since a snapshot has up to 2^32 files with up to 2^28
+ * tensors each. No input makes them slower than n log n. */
 
 /* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
@@ -8515,14 +8508,14 @@ typedef struct lmc__item {
     const lmc_tensor *tensor;   /* in that file; NULL: the whole file */
 } lmc__item;
 
-/* In byte order, and a prefix before longer names, as spec 7.2 and 8.3 sort. */
+/* Compares in byte order. A prefix comes before longer names (spec 7.2 and 8.3). */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* By name, then by fingerprint, or by file number if one of the two items has no fingerprint. */
+/* Compares by name, then by fingerprint, or by file number if one item has no fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -8539,7 +8532,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
-/* For sorted items, in which equal names are neighbours. */
+/* Whether two of n sorted items have the same name: equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -8548,8 +8541,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2). Sorts the items. It does not depend on the file in which
- * a tensor is. */
+/* Fingerprint of the snapshot (spec 7.2). Sorts the items. The fingerprint does not depend on the
+ * file in which a tensor is. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -8568,8 +8561,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-/* The first of n sorted items that has this name in file file_number or a later file, or comes
- * after these. */
+/* The number of the first of n sorted items that does not come before this name and file number.
+ * file_number must be 0 if the items have fingerprints. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
     const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
@@ -8602,9 +8595,9 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A hash table with open addressing, at most half full, of 62 bits of each path's SHA-256. It takes
- * 16 to 32 bytes for each path and each directory above it. Nobody can choose paths that collide
- * often. The two lowest bits of an entry say what is known about the path: */
+/* The set of paths: a hash table with open addressing, at most half full, of 62 bits of each path's
+ * SHA-256. It takes 16 to 32 bytes for each path and each directory above it. Nobody can choose
+ * paths that collide often. An entry's two lowest bits describe the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: its entry says so, or a path is below it */
@@ -8625,7 +8618,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
     return &place[i];
 }
 
-/* Makes the table twice as large, or makes the first one. On errors the old table stays. */
+/* Makes the table twice as large, or makes the first table. On errors the old table stays. */
 LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
@@ -8660,8 +8653,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes are those
- * of the path before, so only the directories whose names end after these bytes are new. */
+/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes equal
+ * those of the previous path, so only directories whose names end after these bytes are new. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -8683,8 +8676,8 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 /* == snapshot/sections.h ======================================================================= */
 
 /* Sections (spec 4): a header of 20 bytes, then the body of a FILE (files.h), a RUN (runs.h), BLKS,
- * INDX (index_entries.h) or an ancillary section. This file has the header, and the fields of which
- * bodies consist. Each field is checked before it is used. */
+ * INDX (index_entries.h) or an ancillary section. This file handles the header, and the fields of
+ * bodies. Each field is checked before it is used. */
 
 /* The header of a section; the function that reads the body compares body_crc. */
 typedef struct lmc__section {
@@ -8693,7 +8686,7 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* ASCII letters of that case. */
+/* Whether c is an ASCII letter of that case. */
 static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
@@ -8742,8 +8735,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. lmc__take functions check nothing: first compare lmc__left.
- * lmc__get functions check that the bytes are there. */
+/* Bytes that are read from front to back. lmc__take functions check nothing: first compare
+ * lmc__left. lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
@@ -8760,7 +8753,7 @@ static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
 static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
 static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
-/* One byte, which may be missing. */
+/* Reads a byte, which may be missing. */
 static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
 {
     LMC__VALID(lmc__left(c) != 0);
@@ -8768,8 +8761,8 @@ static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
     return LMC_OK;
 }
 
-/* A varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the last. A
- * number has only one form: the last of several bytes is not 0. The tenth byte has bit 63 only. */
+/* Reads a varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the
+ * last. Each number has one form: the last of several bytes is not 0. Byte 10 has only bit 63. */
 static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 {
     unsigned shift = 0;
@@ -8793,7 +8786,7 @@ static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t ma
     return LMC_OK;
 }
 
-/* A size of at most max, and a string of that size. */
+/* Reads a size of at most max, and a string of that size. */
 static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
                                        uint32_t max)
 {
@@ -8805,8 +8798,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
     return LMC_OK;
 }
 
-/* The rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag. This
- * version knows no tag. It skips records of an even tag, and must refuse an odd one. */
+/* Skips the rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag.
+ * This version knows no tag, and must refuse records with an odd tag. */
 LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
@@ -8854,16 +8847,16 @@ static int64_t lmc__unzigzag(uint64_t v)
 /* == snapshot/files.h ========================================================================== */
 
 /* Reads FILE bodies (spec 4.1), and makes the list of all files of a snapshot from them.
- * put_files.h writes them.
+ * put_files.h writes FILE bodies.
  *
  * The files of one FILE section, one after another, are a *stream*. The runs that follow the
- * section cut the stream, and may cross from one file to the next. Most streams are one file.
+ * section cut the stream; a run may cross from one file to the next. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * An entry stores only the part of its name that an earlier entry of the section does not have. */
+ * An *entry* (a file or tensor) stores only the part of its name that an earlier entry lacks. */
 
 typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
@@ -8874,13 +8867,13 @@ typedef struct lmc__listed_file {
     int is_unread;
     size_t unread_at;
     /* After the first use of its header text (texts.h): where the text of each tensor begins, and
-     * where the last one ends. */
+     * where the last text ends. */
     lmc__buffer text_at;
 } lmc__listed_file;
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* those known so far, in the owner's table of runs */
+    size_t first_run, n_runs; /* the runs known so far, in the owner's table of runs */
     uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
     int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
@@ -8893,7 +8886,7 @@ typedef struct lmc__listing {
     int has_records; /* 1: there are extension records, which this version skips */
 } lmc__listing;
 
-/* Valid until more are added. */
+/* The pointer is valid until more files or streams are added. */
 static lmc__listed_file *lmc__listed_at(const lmc__listing *l, size_t i)
 {
     return (lmc__listed_file *)(void *)l->files.data + i;
@@ -8953,11 +8946,11 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 
 /* -- rules -- */
 
-/* The rules of spec 4.1 for paths: relative, no component "", "." or "..", no NUL; or empty. So a
- * restored file is always below the directory to which it is restored. */
+/* Whether a path keeps the rules of spec 4.1: it is empty, or relative, without NUL and without a
+ * component "", "." or "..". So no file is restored outside of the target directory. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, n, start = 0; /* of the component */
+    size_t i, n, start = 0; /* n, start: size and start of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
         if (i < size && p[i] == 0) return 0;
@@ -8970,12 +8963,12 @@ static int lmc__is_path(const uint8_t *p, size_t size)
 }
 
 /* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
- * division has a rest, or the size is too large. Every step is checked before it could overflow. */
+ * division has a remainder, or the size is too large. No step can overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++) /* 0 even if the product of the others overflows */
+    for (i = 0; i < rank; i++) /* 0 even if the product of the other numbers overflows */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -8988,9 +8981,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, a dtype is its number in enum lmc_dtype, up to this number (spec 4.1); any other dtype
- * is a string. A dtype that is added to the enum later must be a string, too: lmc__append_tensors
- * must use LMC_AUTO for it. */
+/* LMC files store a dtype as its number in enum lmc_dtype, if that is at most LMC__LAST_DTYPE_CODE
+ * (spec 4.1), else as a string. A dtype that is added to the enum later must be stored as a string,
+ * too: lmc__append_tensors must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
@@ -9018,7 +9011,7 @@ typedef struct lmc__body_parser {
     uint64_t start; /* of the next file, within the stream */
 } lmc__body_parser;
 
-/* Appends bytes to the strings. Returns where they begin, NULL in the first pass. */
+/* Appends bytes to the strings. Returns where these bytes begin; NULL in the first pass. */
 static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
     char *const to = x->tensors ? x->chars + x->n_chars : NULL;
@@ -9027,8 +9020,8 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
     return to;
 }
 
-/* Dtype | Rank | Shape | Size: in an entry without Like. The size of a known dtype follows from the
- * shape; only other dtypes have the field Size. */
+/* Parses Dtype | Rank | Shape | Size, the type in an entry without the bit Like. With a known dtype
+ * the field Size is missing, because the size follows from the shape. */
 LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
@@ -9064,9 +9057,9 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the tensor before
- * ends. A tensor begins there or later and ends within the file, so tensors are in order and do not
- * overlap. Back: the reference is Back entries before this one; 0: none. */
+/* Parses Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the previous
+ * tensor ends. A tensor begins there or later and ends within the file, so tensors are in order and
+ * do not overlap. Back: the reference is Back entries before this entry; 0: none. */
 LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
                                                    uint64_t *position)
 {
@@ -9135,8 +9128,8 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     return LMC_OK;
 }
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors. Form
- * says which fields are there. The path begins with Path_Prefix bytes of the previous path. */
+/* Parses Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors.
+ * Form says which fields exist. The path begins with Path_Prefix bytes of the previous path. */
 LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
@@ -9197,7 +9190,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
- * name. Time is linear in the size of the body: an entry has at least 3 bytes. */
+ * name. Parsing takes linear time, as an entry has 3 bytes or more; sorting takes n log n. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -9232,7 +9225,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
-    for (i = 0; i < x.n_files; i++) { /* references need the order of items no more */
+    for (i = 0; i < x.n_files; i++) { /* references no longer need the order of items */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
@@ -9241,8 +9234,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* The rules for all files together: no path twice, none below a regular file, and an empty path
- * only if the snapshot has one file. */
+/* Checks the rules for all files together: no path occurs twice or is below a regular file, and
+ * only a snapshot of one file may have an empty path. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -9280,7 +9273,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry refers to an earlier one. size: bytes of the entry that depend on this choice. */
+/* How an entry refers to an earlier entry. size: bytes of the entry that depend on this choice. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -9293,7 +9286,7 @@ static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
            (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Number of equal bytes from a and b on, in steps of 1 or -1: at most 255, and at most n. */
+/* Counts equal bytes of a and b, in steps of 1 or -1: at most 255, and at most n. */
 static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
@@ -9309,7 +9302,7 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* Entries back that are tried as a reference. Names of one layer return in the next layer. */
+/* So many previous entries are tried as a reference: the next layer has similar names. */
 #define LMC__MAX_BACK 8u
 
 /* The reference that makes the entry of t smallest. n: number of entries before t. */
@@ -9380,7 +9373,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Refuses only what an entry cannot express. The parser checks the rest. */
+/* Appends all tensors. Refuses only what an entry cannot express; the parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -9449,8 +9442,8 @@ LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *f
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
  * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
- * copied. So n bytes of the text take time O(n), plus that of at most 34 numbers: a segment may be
- * one byte of a tensor's text of 66,322 bytes (R9-7). */
+ * copied. So making n bytes takes time O(n), plus the time for at most 34 numbers, even if a
+ * segment is one byte of a tensor's text of 66,322 bytes (R9-7). */
 
 /* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
@@ -9484,7 +9477,7 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* Makes the text of one tensor. It begins with a comma, except that of the first tensor. name: the
+/* Makes the text of one tensor. It begins with a comma, except for the first tensor. name: the
  * bytes for NAME. */
 LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
                                       const void *name, size_t name_size)
@@ -9571,7 +9564,7 @@ LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset,
 /* Reads and writes RUN bodies (spec 4.2). */
 
 /* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
- * it in order, without a gap. */
+ * the run in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
     uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
@@ -9596,7 +9589,7 @@ typedef struct lmc__run {
     int has_records;
 } lmc__run;
 
-/* Bytes that predict one byte of the run: a conversion makes 16 bits from 32. */
+/* How many bytes predict a byte of the run: a conversion makes 16 bits from 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
 /* Whether its own snapshot predicts the run. If such a prediction is wrong, the file is damaged. */
@@ -9648,8 +9641,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* Reads the next segment, which begins at s->start. *last: number of the item or file of the last
- * segment that has one; -1 at first. These numbers are below 2^32 - 1. */
+/* Reads the next segment, which begins at s->start. *last: number of the item or file that the last
+ * segment with a prediction names; -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -9670,9 +9663,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
- * cover; advances over this run. Appends its segments to a buffer; an entry has at least 2 bytes,
+ * cover; on return, with this run. Appends its segments to a buffer; an entry has at least 2 bytes,
  * so memory is in proportion to the body. Checks that the segments end where the run ends, within
- * the stream. It does not check that the predictions exist. */
+ * the stream. Does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -9727,8 +9720,8 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
  *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
  *           entry of a RUN:    kind | stored size | size | body of the section
- *           an ancillary one:  kind | stored size
- *           ...                one entry for each section before, in their order
+ *           ancillary section: kind | stored size
+ *           ...                one entry for each section before BLKS, in their order
  *           metadata           sorted by key
  *           extension records
  *     BLKS  a row for each block of all runs: size, Header_CRC
@@ -9737,18 +9730,18 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
  * CRC, its fingerprints.
  *
  * The writer builds both bodies while it writes blocks. Restoring builds them, too, and compares
- * them with those of the file. A reader begins with the index, so it must parse it (index.h). */
+ * them with the bodies in the file. A reader begins with the index, and must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The bodies while they are built, without metadata. The head stays zero until the end, and the
  * facts of a file until the file ends. The entry of a run is made after its blocks, because it has
- * their size. */
+ * their total size. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows; /* the body of INDX; the body of BLKS */
     lmc__buffer run_body;      /* of the current run */
     uint64_t limit;            /* on the sum of the sizes of entries and rows */
-    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is no run */
+    uint64_t run_stored;       /* bytes of the run's section and blocks; 0: there is no run */
     size_t facts_at;           /* in entries: the facts of the current file */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
@@ -9761,7 +9754,7 @@ static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, vo
     return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
 }
 
-/* Appends to entries or rows, up to the limit: a pipe may be endless. */
+/* Appends to entries or rows. The limit is needed because a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -9781,7 +9774,7 @@ LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const c
     return lmc__grow_index(b, &b->entries, body, body_size);
 }
 
-/* Ends the current run, if there is one: all of its blocks were indexed. */
+/* Ends the current run, if there is one. All of its blocks must have been indexed. */
 static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 {
     const uint64_t stored = b->run_stored;
@@ -9790,7 +9783,7 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
                   : LMC_OK;
 }
 
-/* Adds the next section. Of an ancillary section only the size is used. */
+/* Adds the next section. The body of an ancillary section is not used. */
 LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
                                                     const uint8_t *body, uint64_t body_size)
 {
@@ -9831,7 +9824,7 @@ static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *
     d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
-/* Copies the fingerprints of a file from the facts in an index. The memory is the list's own. */
+/* Copies the fingerprints of a file from its facts. The array file->tensors must be writable. */
 static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
@@ -9842,7 +9835,7 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* Writes the facts of a file, all of which was absorbed. */
+/* Writes the facts of a file, after all of its bytes were absorbed. */
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
     lmc__index_fingerprints(b, d);
@@ -9866,8 +9859,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* Fills items with the names and fingerprints of all files and tensors (pointers into the list),
- * and computes the snapshot's fingerprint from them. */
+/* Fills items with all items of the snapshot (lmc__append_items), which point into the list, and
+ * computes the snapshot's fingerprint from them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -9886,8 +9879,8 @@ typedef struct lmc__metadata_entry {
 } lmc__metadata_entry;
 
 /* Parses n metadata entries: each has two sizes, a key and a value. Keys ascend strictly, so they
- * are unique. They have no NUL, so they can be C strings: keys are copied, with a NUL, while values
- * stay where they are. keys NULL: the entries are only checked. */
+ * are unique. They have no NUL, so they are copied to `keys` as C strings. Values stay where they
+ * are. keys NULL: the entries are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -9919,12 +9912,12 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
 /* == snapshot/hashes.h ========================================================================= */
 
 /* SHA-256 hashes of content, and the section that stores them (spec/hash.md). They protect against
- * forgery, which fingerprints do not. They are slow to compute, so the caller must ask for them.
+ * forgery; fingerprints do not. They are slow to compute, so the caller must ask for them.
  *
- *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
- *                                                  bytes that are of no tensor
+ *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of all
+ *                                                  bytes outside of tensors
  *
- * Snapshot_Hash covers everything in the snapshot, the other hashes included. */
+ * Snapshot_Hash covers everything in the snapshot, including the other hashes. */
 #define LMC__HASH_HEAD_SIZE 8u                                     /* names the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
@@ -9982,7 +9975,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* n metadata entries, as in the index. Entries that tell how the file was made are left out. */
+/* Hashes n metadata entries, as in the index, but no entries that tell how the file was made. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -9994,7 +9987,7 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t
     }
 }
 
-/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes of them.
+/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes(l) hashes.
  * items: a scratch buffer. */
 LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
                                                     const lmc__listing *l, const uint8_t *hashes,
@@ -10038,14 +10031,14 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 
 /* == snapshot/origin.h ========================================================================= */
 
-/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
- * already written or restored. Writer, restorer and reader each have an lmc__origin.
+/* Reads the predictions of runs: from the base, from header texts (texts.h), or from bytes of this
+ * snapshot that were written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
- * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
- * (spec 7.2). So it is right for every base of the same content, even if the files differ.
+ * Each segment of a RUN maps bytes to the bytes that predict them. A segment names bytes of the
+ * base by the number of an *item*: items are all tensors and all files without tensors, sorted by
+ * name and fingerprint (spec 7.2). So it is right for every base of the same content, in any files.
  *
- * Where a base is refused. Each check needs those before it:
+ * Where a base is refused. Each check needs the checks before it:
  *
  *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
@@ -10089,7 +10082,7 @@ typedef struct lmc__origin {
 
 /* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
  * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
- * that base states; its bytes are checked when they are read. Free the origin also after errors. */
+ * that base states; the base's bytes are checked when they are read. Always free the origin. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -10130,7 +10123,7 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* Checks that the base is the one that the header names. In place the caller does this. */
+/* Checks that the header names this base. In place, the caller checks it. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -10141,7 +10134,7 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 /* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
- * Returns the number of the first that ends after `position`, or is in a later stream. */
+ * Returns the number of the first range that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -10207,8 +10200,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
- * prediction never leads to another prediction of this kind. */
+/* Marks the bytes of the run as readable, unless the run itself is LMC__PREDICT_OWN. So reading a
+ * prediction of this kind never needs another one of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -10238,7 +10231,7 @@ typedef struct lmc__place {
 } lmc__place;
 
 /* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
- * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
+ * is SIZE_MAX if the prediction is zeros. In place, each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -10261,7 +10254,7 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
 }
 
 /* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
- * bytes. Blocks and segments have whole elements, so it gets whole elements. */
+ * bytes: whole elements, as blocks and segments have whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -10284,8 +10277,8 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
 }
 
 /* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
- * must have passed). It is zeros where a segment has no base. Segments whose predictions are
- * neighbours, as those of small tensors mostly are, are read with one call. */
+ * must have passed). A segment without a base is predicted by zeros. Predictions that are
+ * neighbours are read with one call: those of small tensors mostly are. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -10297,7 +10290,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* 0 except in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first segment */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
         for (; part < size; i++) { /* add the segments that continue this one */
@@ -10318,10 +10311,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* == snapshot/work.h =========================================================================== */
 
-/* Bounds the work of random access, and caches decoded bytes so that it does less.
+/* Bounds the work of random access, and caches decoded bytes to avoid work.
  *
  * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
- * block. If each decoded a block, a small file would take hours. Two things prevent that (spec 9):
+ * block. If each prediction decoded a block, a small file would take hours. So (spec 9):
  *
  *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
  *    from front to back, at up to four places in turns, decode each block once.
@@ -10369,8 +10362,8 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
 }
 
 /* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
- * not displace the others; else the least recently used one. *follows: bytes that the window has up
- * to start. */
+ * not displace the others; else the least recently used window. *follows: bytes that the window had
+ * up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -10432,24 +10425,24 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restores from front to back, also from a pipe to a pipe: it checks everything and never seeks. If
+/* Restores from front to back, even from a pipe to a pipe: it checks everything and never seeks. If
  * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
  * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
  * from the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
- * buffer cuts a block, its first part is copied in front of the data in the other buffer:
+ * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
- *                             at ^  ^ next_room: what the stream brought
+ *                             at ^  ^ next_room: new bytes of the stream
  *
- * A wave ends if `out` is full, if the next buffer to fill still has one of its blocks, before a
- * run that refers to this snapshot, and at the end of a stream or of the bytes that done_size
- * covers. write() gets blocks in order, after their CRCs were checked, one wave later. With
- * write_at, a stream of one file is written in the wave that decodes it. begin_file and end_file
- * are called between waves.
+ * A wave ends if `out` is full, or if the next buffer to fill has one of the wave's blocks. It also
+ * ends before a run that refers to this snapshot, and at the end of a stream or of the bytes that
+ * done_size covers. write() gets blocks in order, after their CRCs were checked, one wave later.
+ * With write_at, a stream of one file is written in the wave that decodes it. begin_file and
+ * end_file are called between waves.
  *
  * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
  * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
@@ -10457,7 +10450,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the current section; of the current RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer items;          /* at the end: names and fingerprints of everything */
+    lmc__buffer items;          /* at the end: all items (lmc__identify_listing) */
     /* with options.check_hashes: the body of the section of hashes; the hashes of the restored
      * files */
     lmc__buffer hashes, found_hashes;
@@ -10468,8 +10461,8 @@ typedef struct lmc__restorer {
     /* bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in has the bytes that follow, from next_room on; the rest of this one will be
-     * copied in front of them */
+    /* the other coder.in has the bytes that follow, from next_room on; the rest of this buffer will
+     * be copied in front of them */
     int is_next_read;
     size_t next_room;
     /* the other coder.in has blocks of the wave that is being planned: these must be decoded before
@@ -10478,14 +10471,14 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* upper limit of the next read */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what was read so far */
+    uint8_t header[LMC__HEADER_SIZE]; /* from this member on: what was read so far */
     lmc__index_builder index;         /* builds what the INDX section must be */
     lmc__listing listing;             /* all files so far */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or why some were */
+    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or the reason */
     int is_check;
     enum lmc_status unread;
 
@@ -10510,7 +10503,7 @@ static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
     return lmc__listed_at(&r->listing, r->file);
 }
 
-/* Begins file number r->file, the next of the stream. */
+/* Begins file number r->file, the next file of the stream. */
 static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -10604,13 +10597,13 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_other_used = 0;
     if (c->pieces.size) LMC__TRY(lmc__deliver_wave(r, out->data));
     if (c->parallel && !c->write_at) c->out_number ^= 1;
-    else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
+    else LMC__TRY(lmc__drain(c)); /* while the bytes are in the caches */
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this buffer is copied in front of its data. At the
- * end of the stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of the other's data.
+ * At the end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -10661,8 +10654,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. NULL: the
- * body is not kept, and may have any size. */
+/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. body NULL: it
+ * is not kept, and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -10755,8 +10748,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes a job of the wave from the next block. Reads its prediction first, to the place where the
  * block will be decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks were written already; no block may be half written. Such
- * blocks are read back and checked, and write() does not get them again. */
+ * In place, done_size says which blocks were written already; no block may be half written. Blocks
+ * that were written are read back and checked, and write() does not get them again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -10780,14 +10773,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* may be the other one now */
+    out = &c->out[c->out_number]; /* may be the other buffer now */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
-    LMC__PREFETCH(r->at); /* that header says where the next block is */
+    LMC__PREFETCH(r->at); /* the header of the next block */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
@@ -10862,9 +10855,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* Takes the INDX section. Its entries must be equal to the built ones, byte for byte. Counts,
- * metadata, the snapshot's fingerprint and hashes are checked, too. For files that could not be
- * decoded it gives the CRCs and fingerprints. */
+/* Takes the INDX section. Its entries must equal the built entries, byte for byte. Counts,
+ * metadata, the snapshot's fingerprint and hashes are checked, too. CRCs and fingerprints of files
+ * that could not be decoded are taken from it. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -10996,10 +10989,10 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 /* == snapshot/index.h ========================================================================== */
 
 /* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
- * from the index. Body_CRC is checked first. It finds damage but no attack, so the other checks
- * must be right for any bytes. Entries are parsed one by one, and no count in the file decides how
- * much is allocated. So memory is in proportion to the size of the index, which the caller limits,
- * and time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
+ * from the index. Body_CRC is checked first. It finds damage, but no attack. So the other checks
+ * must work for any bytes. Entries are parsed one by one, and no count in the file decides how much
+ * is allocated. So memory is in proportion to the size of the index, which the caller limits, and
+ * time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
@@ -11011,7 +11004,7 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, from its row in BLKS: where it begins in the file, its encoded size. */
+/* A block, from its row in BLKS. at: where the block begins in the file; size: encoded. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -11024,13 +11017,13 @@ typedef struct lmc__ancillary {
 
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
-    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all runs */
     lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
-    /* rows of all runs; where BLKS begins */
+    /* number of rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
     uint32_t n_metadata;
@@ -11038,7 +11031,7 @@ typedef struct lmc__tables {
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Valid until more are added. */
+/* The pointer is valid until more runs are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
@@ -11085,8 +11078,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* Parses the entry of a FILE section: its body, then the facts of its files. The runs must cover
- * the stream before it. */
+/* Parses the entry of a FILE section: its body, then the facts of its files. The runs before the
+ * section must cover the whole previous stream. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -11173,8 +11166,8 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
 }
 
 /* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
- * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin, by its
- * entries. items: a scratch buffer. Does not check the base and the predictions. */
+ * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin if its
+ * entries are right. items: a scratch buffer. Does not check base and predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
@@ -11212,13 +11205,13 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Random access by the index: reads any bytes of any file, and only the blocks that have them.
+/* Random access by the index: reads any bytes of any file, and decodes only blocks that have them.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
- * place first. In a chain of deltas with equal blocks every reader does this. With other blocks, a
- * reader gets requests for one part of a block after another. It then decodes the block to a
+ * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. If
+ * not, a reader gets requests for one part of a block after another. It then decodes the block to a
  * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
  * may share one coder, so its buffers must not be in use while a prediction is read.
  *
@@ -11227,7 +11220,7 @@ struct lmc_reader {
     /* bytes of the source from held_at on, or none. While the reader is opened: the end of the
      * source; later: the encoded bytes of several runs */
     lmc__buffer held;
-    /* of the file or tensor that is being read whole; the section of hashes, once it was read */
+    /* of the file or tensor that is being read whole; the section of hashes, after its first use */
     lmc__buffer fingerprints, hashes;
     /* lmc__item of all tensors; of all files; made by the first search (find.h) */
     lmc__buffer names, paths;
@@ -11236,23 +11229,23 @@ struct lmc_reader {
     uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
-    /* the lender's, or own_coder */
+    /* coder: the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* from the header; if that is lost, all features are allowed */
     int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back; /* for readers that have this reader as a base; for its own runs */
+    lmc__windows as_base, back;   /* for readers whose base is this reader; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* snapshots that share the meter, as far as is known, this one included */
+    /* number of snapshots that share the meter, as far as is known, including this one's */
     uint64_t n_links;
-    /* of the file or tensor that is being read whole, with its fingerprint; or NULL */
+    /* checks the fingerprints of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
     /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
     void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
-    size_t struct_size;                     /* of the struct that begins with this one */
+    size_t struct_size;                     /* of the struct that begins with this reader */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -11277,11 +11270,11 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
- * source is slow. They have the index of about a thousand tensors. */
+ * source is slow. The index of about a thousand tensors fits into them. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
- * nothing is left to read, the callback is not called. */
+/* Reads size bytes of the source. If the last of them are in r->held, these are copied from there.
+ * If nothing is left to read, the callback is not called. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     const uint64_t held_end = r->held_at + r->held.size;
@@ -11305,7 +11298,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* Fills r->held in the same way. After an error it is empty. */
+/* Fills r->held in the same way. After an error r->held is empty. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -11313,15 +11306,15 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The caller's limit on bytes of index in memory. */
+/* The caller's limit on the bytes of the index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which must be within the file, to empty tables. If it begins before the
- * held tail, then as many bytes before it as the tail has are read, too, and are held instead: in
- * most files these are the rows of BLKS. */
+/* Reads the INDX section, which must be within the file, to empty tables. If the section begins
+ * before the held tail, bytes before the section are read, too, as many as the tail has. They are
+ * held instead of the tail: in most files, they are the rows of BLKS. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -11354,8 +11347,8 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
 }
 
 /* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
- * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read, to the
- * second half of the new room. The first half gets the places. */
+ * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read. The new
+ * room is for both: the rows are in its second half, the places in its first half. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -11402,8 +11395,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
 }
 
 /* Checks all runs in order: the size of the snapshot is within the caller's limit, and the bytes
- * that predict them exist. Rows that are in the held bytes are taken. If they are wrong, the file
- * can still be opened; the error comes when they are used. */
+ * that predict the runs exist. Rows in the held bytes are used at once. If they are wrong, the file
+ * can still be opened; reading such a run returns the error. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -11422,10 +11415,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Opens an intact file. The first read takes the tail, which has the trailer and mostly the index,
- * with a copy of the header, and the rows. If the index is larger, a second read takes the rest.
- * The header itself is read only if it is in the tail or, to tell what the file is, if the end is
- * not that of an LMC file. Header, sections, index and trailer must cover the file without gaps. */
+/* Opens an intact file. The first read takes the tail: the trailer and, in most files, the rows and
+ * the index, with a copy of the header. If the index is larger, a second read takes the rest. The
+ * header itself is read only if it is in the tail, or if the end is not that of an LMC file, to
+ * tell what the file is. Header, sections, index and trailer must cover the file without gaps. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -11473,9 +11466,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* The run that has byte `position` of a stream, which must be below the stream's size: the last run
- * that begins there or before. In salvage, with gaps, that run may end before position. For a
- * stream without runs: first_run. */
+/* The run that has byte `position` of the stream (below its size): the last run that begins there
+ * or before. In salvage, with gaps, that run may end before position. For a stream without runs:
+ * first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -11552,9 +11545,9 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * The prediction of a whole block is read to its place in dst, where the block is then decoded.
- * That of the first or last block is read to a buffer if only a part of it is wanted. So the
- * predictions of all whole blocks are read in one request. */
+ * The prediction of a whole block is read to its place in dst, where the block is then decoded. The
+ * prediction of the first or last block is read to a buffer if only a part of the block is wanted.
+ * So the predictions of all whole blocks are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -11576,7 +11569,7 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* Reads the header of a block. Its CRC must be that in BLKS, because a block of another file may
+/* Reads the header of a block. Its CRC must equal that in BLKS, because a block of another file may
  * have the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
@@ -11610,7 +11603,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Decodes n blocks, from number `first` on. Their predictions were read. Their encoded bytes are in
- * c->in[0], or with parallel_reads the tasks read them to there. */
+ * c->in[0], or, with parallel_reads, the tasks read them into it. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -11707,7 +11700,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) { /* the encoded bytes may be wrong, and so the places */
+    if (status != LMC_OK) { /* the places from these bytes may be wrong */
         t->blocks.size = blocks_size;
         run->first_block = SIZE_MAX;
     }
@@ -11715,9 +11708,9 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 }
 
 /* Fills a window, beginning with the block that has byte `at` of the run. If requests go from front
- * to back, each window is twice as large as the one before, up to LMC__WINDOW_SIZE. So they decode
- * each block once, and a single request costs only one block. If a neighbour is damaged, the block
- * is read alone. */
+ * to back, each window is twice as large as the window before, up to LMC__WINDOW_SIZE. So such
+ * requests decode each block once, and a single request costs only one block. If a neighbour is
+ * damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -11742,8 +11735,8 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
 /* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
  * there are three ways to read the next bytes:
  *  - a window has them: they are copied;
- *  - they begin with a whole block, or are whole blocks and the end of the run: these are decoded
- *    directly to out;
+ *  - they begin with a whole block, which may be the last, shorter block of the run: whole blocks
+ *    are decoded directly to out;
  *  - else a window is filled, beginning with the block of the first byte.
  * A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
@@ -11772,7 +11765,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         if (windows &&
             (at % run->block_size || (part < run->block_size && part < run->size - at))) {
             LMC__TRY(lmc__fill_window(r, windows, number, at));
-            part = 0; /* the next turn finds them there */
+            part = 0; /* the next turn finds the bytes in the window */
             continue;
         }
         if (windows && part < run->size - at) part -= part % run->block_size;
@@ -11781,7 +11774,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the user if windows is NULL; else of a reader that is based on this one (work.h). */
+/* A request of the user if windows is NULL; else of a reader whose base is this reader (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -11800,8 +11793,8 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* Reads bytes that predict others of the same snapshot. They have their own windows, because
- * as_base may be in use. Their own predictions are not from this snapshot (lmc__add_run);
+/* Reads bytes that predict other bytes of the same snapshot. This needs its own windows, because
+ * as_base may be in use. The bytes are not predicted from this snapshot themselves (lmc__add_run);
  * lmc__read_stream checks this again for damaged files. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
@@ -11823,7 +11816,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
- * are those of the index. *crc: of all its bytes. */
+ * are those of the index. *crc: the CRC of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -11838,7 +11831,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     r->digester = &digester;
     status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
-    r->coder->pieces.size = 0; /* after an error there may be some */
+    r->coder->pieces.size = 0; /* after an error, some may be left */
     if (status != LMC_OK) return status;
     lmc__finish_digester(&digester);
     *crc = digester.file_crc;
@@ -11941,7 +11934,7 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     return LMC_OK;
 }
 
-/* Keys ascend, and none has a NUL (index.h). */
+/* Keys ascend, and have no NUL (lmc__parse_metadata). */
 LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
                                                            const void **value, size_t *size)
 {
@@ -11960,7 +11953,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
  * file, and paths within a snapshot. Only in a damaged snapshot several files may have the path "":
  * their paths are lost. */
 
-/* Every file of a base (or of a reader, used as a base), sorted by path. */
+/* Fills items with every file of a base (or of a reader that is used as a base), sorted by path. */
 static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -11988,11 +11981,11 @@ LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
         }
     }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    return lmc__sort_paths(&self, &r->paths); /* has room, so paths are complete or empty */
+    return lmc__sort_paths(&self, &r->paths); /* there is room: r->paths is complete or empty */
 }
 
-/* The first row of that name in file file_number or a later file, or NULL. *next: whether the row
- * after it has the same name. */
+/* The first row with this name whose file is number file_number or a later file; or NULL. *next:
+ * whether the row after it has this name, too. */
 static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
                                          size_t file_number, int *next)
 {
@@ -12040,11 +12033,11 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * The function pointers read_run and free_extra do what differs. */
+ * The function pointers read_run and free_extra call the code that differs. */
 
-/* Allocates struct_size bytes: a reader, and what follows it. open: fills the tables. After an
- * error lmc_reader_free frees the reader: all members are zero or valid. Readers of a chain work
- * one at a time, so one may lend the others its coder of several MiB (options->lender). */
+/* Allocates struct_size bytes, for a struct that begins with a reader. open: fills the tables.
+ * After an error lmc_reader_free frees the reader: all members are zero or valid. Readers of a
+ * chain work one at a time, so they may share one coder, of several MiB (options->lender). */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -12072,7 +12065,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    /* the base's meter, if the base is a reader: one budget for the whole chain */
+    /* a whole chain has one meter: the base's, if the base is a reader, or the lender's */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
@@ -12095,8 +12088,8 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* free_extra frees what a salvage added, before the reader, since both are one allocation.
- * struct_size is kept because LMC_REALLOC wants the size of the memory that it frees. */
+/* free_extra frees the buffers of a salvage before the reader is freed, since both are one
+ * allocation. LMC_REALLOC needs the size of the memory that it frees, so struct_size is kept. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
@@ -12112,8 +12105,8 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files, as sinks, sources and streams. The caller owns the lmc_memory, to which
- * these only point. A write to the sink may move the data, so no other thread may read it
+/* Memory in place of files, as sinks, sources and streams. They only point to the lmc_memory, which
+ * the caller owns. A write to the sink may move the data, so no other thread may read the data
  * meanwhile. */
 
 /* An lmc_memory is the public form of an lmc__buffer, and grows in the same way. After
@@ -12154,7 +12147,7 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* A source of the bytes that are there now. It does not see what is appended later. */
+/* A source of the bytes that are there now. It has no bytes that are appended later. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
@@ -12168,7 +12161,7 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
     return stream;
 }
 
-/* The lmc_memory can be used again. alloc_user stays. */
+/* Frees the data. The lmc_memory can be used again, with the same alloc_user. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;
@@ -12192,7 +12185,7 @@ static enum lmc_status lmc__read_stdio(void *user, void *dst, size_t size, size_
     return *got == 0 && ferror((FILE *)user) ? LMC_ERR_READ : LMC_OK;
 }
 
-/* 0: done. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
+/* Returns 0 on success. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
 static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 {
 #ifdef _WIN32
@@ -12246,10 +12239,10 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
- * may be any LMC file that holds one file and has no base. */
+/* Compresses and decompresses whole buffers and files in one call. The output is an ordinary LMC
+ * file of one file. The input may be any LMC file that holds one file and has no base. */
 
-/* A sink to memory of the caller, of fixed size. */
+/* A sink that writes to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -12329,7 +12322,7 @@ typedef struct lmc__file_to_file {
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
+/* Makes dst_path from src_path with `convert`. Until it is complete, it is dst_path.part. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,

@@ -30,18 +30,18 @@ extern "C" {
 
 /* -- salvage: what is intact in a damaged file (spec/salvage.md) --
  * Opening reads the whole file, which may be damaged or cut short. It finds the sections and the
- * headers of blocks wherever they are. The index tells where each block belongs; if it is damaged,
- * the sections tell. Bytes that source.read_at cannot read count as damaged. lmc_salvage_next
- * returns everything that is intact. The reader of lmc_salvage_reader lists and reads files and
- * tensors as usual; reading lost bytes is LMC_ERR_LOST. A base is needed only for the blocks that
- * were coded against it. It may be such a reader, too; what is lost there is lost here.
+ * headers of blocks wherever they are. The index tells where each block belongs; if the index is
+ * damaged, the sections tell. Bytes that source.read_at cannot read count as damaged.
+ * lmc_salvage_next returns everything that is intact. The reader of lmc_salvage_reader lists and
+ * reads files and tensors as usual; reading lost bytes returns LMC_ERR_LOST. Only blocks that were
+ * coded against a base need it. It may be such a reader, too; its lost bytes are lost here.
  *
- * What is returned has the right Content_CRC, and its header is right for its place. That finds
- * damage, but not forgery. With BLKS, the table of blocks, each block is recognised wherever it is,
- * and blocks of other LMC files are refused. Without BLKS, a block may be mistaken for another one
- * of the same number and size; if both are found, both are refused. The fingerprints confirm what
- * is whole (lmc_salvage_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and
- * path "". Without the index, files and runs are numbered as they are found.
+ * A block that is returned has the right Content_CRC, and its header is right for its place. This
+ * finds damage, but not forgery. With BLKS, the table of blocks, each block is recognised wherever
+ * it is, and blocks of other LMC files are refused. Without BLKS, a block may be mistaken for
+ * another block of the same number and size; if both are found, both are refused. Fingerprints
+ * confirm whole files and tensors (lmc_salvage_confirm). A file whose FILE section is lost has size
+ * LMC_UNKNOWN_SIZE and path "". Without the index, files and runs are numbered as they are found.
  *
  * Errors of opening: NOT_LMC (nothing was found), BASE_WRONG (if the header is intact), VERSION,
  * UNSUPPORTED, LIMIT, MEMORY. Time is in proportion to the file, and to what is decoded, for any
@@ -64,13 +64,13 @@ typedef struct lmc_salvage_range {
     uint64_t offset;    /* within the file; 0 for a block without a place */
     uint64_t size;
     /* LMC_OK: intact. LOST: not found. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
-     * read. BASE_MISSING: its payload is intact, but needs the base. BASE_WRONG: the same, and the
-     * base is another one. If its payload is intact but needs lost bytes of this snapshot: their
-     * status. */
+     * read. BASE_MISSING: its payload is intact, but needs the base. BASE_WRONG: the same, but this
+     * base is wrong. If its payload is intact but needs lost bytes of this snapshot: the status of
+     * these bytes. */
     enum lmc_status status;
     const void *data; /* with LMC_OK: size bytes, valid until the next call; else NULL */
-    /* Numbers of the block and of its run; of the first of several lost blocks. UINT32_MAX if no
-     * run is known. */
+    /* Numbers of the block and of its run; of several lost blocks, of the first block. UINT32_MAX
+     * if no run is known. */
     uint32_t run, block;
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_salvage_range;
@@ -83,7 +83,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage,
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
     int is_complete;                        /* 1: no file is missing from the list */
-    uint64_t n_breaks;    /* places at which something else was found than what should follow */
+    uint64_t n_breaks;    /* places where something was found that should not follow there */
     size_t n_sections;    /* damaged sections that were found; lost ones are not counted */
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_damage;
@@ -122,7 +122,7 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, 
  *    the block's number. The run of the block is found
  *        with the rows of BLKS      by its size and Header_CRC, at any place
  *        with only an index         by its place, and the sizes of the run and of the block
- *        without both               by what was found before it
+ *        with neither               by what was found before it
  *    Without rows, two blocks with different content may claim one place. Then neither is returned
  *    (is_doubtful).
  *
@@ -133,17 +133,17 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, 
  *
  *  - Memory is in proportion to what is found. */
 
-/* What looks like the header of a block; other bytes may look so by chance. */
+/* A header of a block that was found. Other bytes may look like a header by chance. */
 typedef struct lmc__found_block {
-    /* The search key (lmc__block_key): run and number, or the row of BLKS. Place in the file. */
+    /* The search key (lmc__block_key): run and number, or row of BLKS. The place in the file. */
     uint64_t key, at;
-    /* From the header: encoded size, decoded size, CRC of the content, its own CRC. */
+    /* From the header: encoded size, decoded size, CRC of the content, the header's CRC. */
     uint32_t size, length, crc, header_crc;
     uint8_t has_prediction;
     uint8_t is_doubtful; /* Another block with this key has other content. */
 } lmc__found_block;
 
-/* Copies of a block that are tried before it counts as damaged. */
+/* Copies of a block that are tried before the block counts as damaged. */
 #define LMC__MAX_COPIES 4u
 
 /* The reader is the first member, so a pointer to it is a pointer to the salvage, too. */
@@ -156,8 +156,8 @@ struct lmc_salvage {
     /* The block that was decoded last, with number ranged - 1 in `blocks`, and its status. It may
      * have bytes of several files. */
     lmc__buffer range;
-    /* int8_t: the result for each file, followed by those for its tensors. size_t: where those of
-     * each file begin. */
+    /* verdicts: for each file an int8_t, followed by one for each of its tensors. verdicts_at: for
+     * each file a size_t, where its verdicts begin. */
     lmc__buffer verdicts, verdicts_at;
     lmc__buffer fingerprints;         /* Fingerprints of the current file, from the digester. */
     lmc_damage damage;                /* What lmc_salvage_get_damage returns. */
@@ -185,13 +185,13 @@ struct lmc_salvage {
     enum lmc_status ranged_status;
 
     /* -- lmc_salvage_confirm -- */
-    /* Of the current file; is_whole: no byte of it was lost so far. */
+    /* Of the current file; is_whole: no byte of this file was lost so far. */
     lmc__digester digester;
     int is_whole;
 };
 #define LMC__SALVAGE_BUFFERS LMC__ROW(lmc_salvage, view, damage)
 
-/* The reader must be the first member of a salvage. */
+/* The salvage that begins with this reader. */
 static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
 
 /* -- blocks that were found -- */
@@ -224,7 +224,7 @@ static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
     return i;
 }
 
-/* The first copy of a block, if it has the right size; else the number of all blocks. */
+/* The number of the first copy of a block, if it has the right size; else that of all blocks. */
 static size_t lmc__find_copies(const lmc_salvage *s, size_t run, uint64_t block)
 {
     const uint64_t key = lmc__block_key(s, run, block);
@@ -251,7 +251,7 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
     return block;
 }
 
-/* Runs a CRC register backwards over the bytes of p. Bit 31 of the polynomial is set, and that of a
+/* Runs a CRC register backwards over the bytes of p. Bit 31 of the polynomial is 1, and bit 31 of a
  * register after a shift is 0. So bit 31 tells whether a step had added the polynomial. */
 static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
@@ -266,7 +266,7 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 
 /* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
  * and the header before it. The register is run backwards over the header, then over the number as
- * if that were 0. The result is the register at the start, XOR the number. */
+ * if it were 0. The result is the register at the start, XOR the number. */
 static uint32_t lmc__number_of(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
@@ -293,7 +293,7 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 }
 
 /* *p: bytes [at, at + size) of the file, which must have them, and up to `more` after them. *n: how
- * many. The last view is used if it has them. */
+ * many bytes *p has. The last view is used if it has size bytes there. */
 static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {
@@ -339,7 +339,7 @@ static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
 /* == snapshot/salvage_place.h ================================================================== */
 
 /* Without an index: lists streams and runs in the order in which their sections were found, and
- * finds the bytes of the stream that each run has.
+ * finds which bytes of its stream each run has.
  *
  * Runs cover a stream in order, without a gap. So their places follow from the runs before and
  * after them. Where a section may be lost, the tables have an *unknown run*. It may be empty, or
@@ -348,22 +348,22 @@ static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
  *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
  *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
  *
- * Runs before the first unknown run are placed from the front of the stream. Those after the last
- * unknown run are placed from the end, if the stream's size is known. Runs between have a place
- * only if the blocks of the unknown runs tell how large these are. If the known runs fill the
+ * Runs before the first unknown run are placed from the front of the stream. Runs after the last
+ * unknown run are placed from the end, if the stream's size is known. Runs between unknown runs
+ * have a place only if the blocks of the unknown runs tell their sizes. If the known runs fill the
  * stream, or have all rows of BLKS, the unknown runs are empty. */
 
 /* run.stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* Whether the section or the index describes the run. In a run that is not known, blocks with a
- * prediction cannot be read. */
+/* Whether the section or the index describes the run. In an unknown run, blocks with a prediction
+ * cannot be read. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
 }
 
-/* Adds a stream of which nothing is known. It gets one file, but may have had more. */
+/* Adds a stream of which nothing is known. It gets one file, but may have had several. */
 static enum lmc_status lmc__add_unknown_stream(lmc_reader *r)
 {
     lmc__listed_file *f;
@@ -393,7 +393,7 @@ static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
     return lmc__append(&r->tables.runs, &added, sizeof added);
 }
 
-/* Gives the run a place. Its segments were relative to the start of the run. */
+/* Sets the place of the run. Its segments were relative to the start of the run. */
 static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
 {
     lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -405,11 +405,11 @@ static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t
 }
 
 /* An unknown run begins at `start` of the stream and ends at `stop` or before. It gets this place
- * if its blocks tell its block size. Returns 1 if it is complete: then the next run begins at its
- * end.
+ * if its blocks tell its block size. Returns 1 if no block is missing: then the next run begins at
+ * its end.
  *
  * The block size is that of the first block that was found, if a later block was found, too. A
- * single block has a place only if its number is 0. All other blocks must fit. */
+ * single block has a place only if its number is 0. All blocks must fit that size. */
 static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
                               uint64_t stop)
 {
@@ -484,7 +484,7 @@ LMC__COLD static void lmc__place_runs(lmc_salvage *s)
     lmc__settle_runs(&r->tables);
 }
 
-/* By key, then by place in the file. */
+/* Compares by key, then by place in the file. */
 static int lmc__compare_found(const void *x, const void *y)
 {
     const lmc__found_block *const a = (const lmc__found_block *)x;
@@ -493,8 +493,8 @@ static int lmc__compare_found(const void *x, const void *y)
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Sorts the blocks that were found. Of blocks with one key it keeps the first, and copies of it, at
- * most as many as are tried. If another block with this key has other content, none is returned. */
+/* Sorts the blocks that were found. Of blocks with one key it keeps the first and its copies,
+ * LMC__MAX_COPIES in all. If a block with this key has other content, none of them is returned. */
 static void lmc__choose_blocks(lmc_salvage *s)
 {
     const size_t n = lmc__count_found(s);
@@ -509,16 +509,16 @@ static void lmc__choose_blocks(lmc_salvage *s)
         *best = f[i];
         for (j = i + 1; j < n && f[j].key == best->key; j++) {
             if (f[j].crc != best->crc || f[j].length != best->length) best->is_doubtful = 1;
-            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* f[j] or before */
+            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* to f[j] or before */
         }
         n_kept += n_copies;
     }
     s->blocks.size = n_kept * sizeof *f;
 }
 
-/* Puts empty runs between the others, to keep the runs sorted for searching, and checks the
- * predictions of each run. A segment outside of the base means BASE_WRONG here, because the header
- * with the base's fingerprint may be lost.
+/* Puts each empty run at the end of the previous run, to keep the runs sorted for searching. Checks
+ * the predictions of each run. A segment outside of the base means BASE_WRONG here, because the
+ * header with the base's fingerprint may be lost.
  *
  * If predictions cannot be read, only the blocks that need them are lost: run->prediction has the
  * status. */
@@ -560,7 +560,7 @@ static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
            lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
 }
 
-/* Takes the rows of all runs from the body of BLKS, which begins there, unless its CRC is wrong. */
+/* Takes the rows of all runs from the body of BLKS, which is at `at`, if its CRC is right. */
 static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
 {
     const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
@@ -575,14 +575,14 @@ static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_ro
     return LMC_OK;
 }
 
-/* If an intact index of this file is at that place, makes the tables from it. Then what was found
- * so far is forgotten, and the walk begins again with the index.
+/* If an intact index of this file is at that place, makes the tables from it. Then all blocks that
+ * were found are dropped, and the walk begins again with the index.
  *
- * An index may be that of another LMC file which is stored in this one. It is this file's if
+ * An index may belong to another LMC file that is stored in this file. It is this file's index if
  *
  * - it is at the place to which its sizes add up;
  * - or the first section of the file is that of its first entry (bytes were lost or inserted);
- * - or it is where the trailer says, before the place to which its sizes add up. */
+ * - or it is where the trailer says, but before the place to which its sizes add up. */
 static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;
@@ -632,13 +632,13 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
  *     ^ at                                                        ^ last_end: block 8? If not,
  *      ^ the search goes on here unless block 7 is intact           block 7 is decoded to find out
  *
- * A section must have the right CRCs; if its body is damaged, it must begin where the last thing
- * that was found ends.
+ * A section must have the right Head_CRC. If its body is damaged, the section must begin where the
+ * last section or block that was found ends.
  *
  * Without an index the walk also fills the tables (salvage_place.h). A block belongs to the current
  * run if its number and size fit, and numbers rise. */
 typedef struct lmc__walk {
-    uint64_t at, last_end; /* Where the walk is; where the last thing that was found ends. */
+    uint64_t at, last_end; /* Where the walk is; where the last find (section or block) ends. */
     /* The number of the block that should come next; the first block after the last gap. */
     uint64_t next_block;
     size_t chain;
@@ -649,13 +649,13 @@ typedef struct lmc__walk {
     int is_ended; /* 1: BLKS was found, so all streams have ended. */
 } lmc__walk;
 
-/* Whether w->at is where the last thing that was found ends. */
+/* Whether w->at is where the last section or block that was found ends. */
 static int lmc__is_linked(const lmc__walk *w) { return w->at == w->last_end; }
 
 /* -- without an index: makes runs from what is found -- */
 
-/* The current run: that of the last section, or of the blocks after it. SIZE_MAX: this stream has
- * none. */
+/* The number of the current run: the run of the last section, or of the blocks after it. SIZE_MAX:
+ * the stream has no run. */
 static size_t lmc__run_at_hand(const lmc_reader *r)
 {
     const lmc__listing *const l = &r->tables.listing;
@@ -664,7 +664,7 @@ static size_t lmc__run_at_hand(const lmc_reader *r)
                : SIZE_MAX;
 }
 
-/* Whether all blocks of the current run were found, or nobody knows how many it has. */
+/* Whether all blocks of the current run were found, or their number is not known. */
 static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
 {
     const size_t number = lmc__run_at_hand(r);
@@ -681,8 +681,8 @@ static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
     return LMC_OK;
 }
 
-/* The blocks since the last gap do not end where the current run ends, so they are of another run:
- * moves them to an unknown run. */
+/* The blocks since the last gap do not end where the current run ends, so they belong to another
+ * run: moves them to an unknown run. */
 static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
 {
     size_t i;
@@ -706,8 +706,8 @@ static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
     return LMC_OK;
 }
 
-/* Adds a stream for a lost FILE section. It gets the runs after the last unknown run, because they
- * do not fit into the last stream. */
+/* Adds a stream for a lost FILE section. The new stream gets the runs after the last unknown run,
+ * because they do not fit into the last stream. */
 static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
 {
     lmc__listing *const l = &r->tables.listing;
@@ -769,7 +769,7 @@ static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8
     return LMC_OK;
 }
 
-/* Without an index: takes what a section tells. */
+/* Without an index: fills the tables from a section. */
 static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                          int is_intact)
 {
@@ -793,8 +793,8 @@ static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc
 }
 
 /* *run_number: the run of a block of that number and size: the current run, or a new unknown run. A
- * lower number than expected is accepted only directly after the last block: one of the two was
- * moved, or is of another file. After a complete run, number 0 begins another. */
+ * lower number than expected is accepted only directly after the last block: one of the two blocks
+ * was moved, or is of another file. After a complete run, number 0 begins another run. */
 static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
                                        size_t *run_number)
 {
@@ -815,7 +815,7 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 /* -- with an index, but not its rows -- */
 
 /* The run that has a block of that number and size at this place; SIZE_MAX: none. After the first
- * break, places are moved by s->shift, as that of the index. */
+ * break, places are moved by s->shift, as the index is. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
                                 size_t length)
 {
@@ -854,7 +854,7 @@ static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *in
     return LMC_OK;
 }
 
-/* At p is what looks like the header of a block. *step: bytes to advance; 0: it is no block. */
+/* The bytes at p look like the header of a block. *step: bytes to advance; 0: it is no block. */
 static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
@@ -901,8 +901,8 @@ static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const ui
     return LMC_OK;
 }
 
-/* At p is what looks like the header of a section. Its Head_CRC must be right, and it must end
- * within the file. *step: bytes to advance; 0: it is no section. */
+/* The bytes at p look like the header of a section. Its Head_CRC must be right, and the section
+ * must end within the file. *step: bytes to advance; 0: it is no section. */
 static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                             uint64_t *step)
 {
@@ -988,8 +988,8 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
  *
  * The header is read and checked again, because the file may have changed since the walk. The
  * prediction is read to dst first, since this may need the coder, and the block is decoded over it.
- * If the prediction cannot be read: returns why, if the payload is intact; else how it is
- * damaged. */
+ * If the prediction cannot be read, returns why; but if the payload is damaged, returns this
+ * error. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -1008,7 +1008,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
     LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
     LMC__VALID(info.size == found->length && info.encoded_size == found->size &&
-               info.has_prediction == found->has_prediction); /* else the file changed */
+               info.has_prediction == found->has_prediction); /* else the file has changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
@@ -1033,8 +1033,8 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
 
 /* The reader's read_run. It decodes block by block, and ends at the first lost block.
  *
- * If only a part of a block is wanted, the block is decoded to a buffer. There are two, as in other
- * readers: to read a prediction from this snapshot, this function is called again. */
+ * If only a part of a block is wanted, the block is decoded to a buffer. There are two such
+ * buffers: to read a prediction from this snapshot, this function calls itself. */
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
@@ -1075,8 +1075,8 @@ static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 /* The result of a tensor with lost bytes, until its file has ended. */
 #define LMC__HAS_LOSS 2
 
-/* The next bytes of the file are lost. Marks their tensors. Their digests are wrong, but are
- * finished, because so the digester gets to the next tensor. */
+/* Skips the next bytes of the file, which are lost, and marks their tensors. The digests of these
+ * are finished, though they are wrong: so the digester gets to the next tensor. */
 static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
 {
     const lmc_file *const file = d->file;
@@ -1095,7 +1095,7 @@ static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
     }
 }
 
-/* The file has ended. Compares what is whole with the index. */
+/* Ends the file: compares the file and its tensors with the index, if they are whole. */
 static void lmc__confirm_file(lmc_salvage *s, const lmc_file *file, int8_t *verdicts)
 {
     size_t i;
@@ -1139,8 +1139,8 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range
 }
 
 /* Makes a range of at most `most` bytes of a block of run `number`, from byte `skip` on. The block
- * is number i in s->blocks. range->status says whether it is damaged; the returned status is about
- * the call. A block with bytes of several files is decoded only once.
+ * is number i in s->blocks. range->status says whether the block is damaged; the returned status is
+ * about the call. A block with bytes of several files is decoded only once.
  *
  * The limit also counts damaged blocks, to bound the work for a hostile file. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
@@ -1212,7 +1212,7 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     }
     if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
         return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* it has no range */
+    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* it gets no range */
     return LMC_ERR_NOT_FOUND;
 }
 
@@ -1317,9 +1317,9 @@ static enum lmc_status lmc__salvage_header(lmc_salvage *s)
     return lmc__take_header(r, header);
 }
 
-/* Takes the trailer, if it is intact, and the index in front of it. If only the trailer's CRC is
- * right, and the index is not where it says, the index is taken, too, but the trailer counts as
- * damaged: bytes are missing. */
+/* Takes the trailer, if it is intact, and the index in front of it. If the trailer's CRC is right,
+ * but the index is not where the trailer says, the index is taken, too. But the trailer counts as
+ * damaged, since bytes are missing. */
 static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -1362,7 +1362,7 @@ static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
     return LMC_OK;
 }
 
-/* With an index, lmc__take_index has put all files and runs into the tables. */
+/* With an index, lmc__take_index has already put all files and runs into the tables. */
 static enum lmc_status lmc__fill_tables(lmc_salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__salvage_rows(s));
@@ -1402,7 +1402,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     LMC__TRY(lmc__fill_tables(s));
     if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
         return LMC_ERR_NOT_LMC;
-    /* a file with an empty path is the only one */
+    /* a file with an empty path is the only file */
     if (r->tables.listing.n_files == 1 && lmc__file_at(r, 0)->is_described &&
         *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
@@ -1413,7 +1413,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The reader's free_extra: frees the buffers of a salvage. Those freed above are empty. */
+/* The reader's free_extra: frees the buffers of a salvage. Some of these are already empty. */
 LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);

@@ -22,7 +22,7 @@ enum diff_kind {
 
 extern const char *const diff_names[DIFF_KINDS];
 
-/* A tensor, or a file without tensors, which is treated as one of bytes. */
+/* A tensor, or a file without tensors, which is treated as a tensor of bytes. */
 struct diff_item {
     const char *name, *path;
     const lmc_tensor *tensor; /* NULL: a file */
@@ -63,8 +63,8 @@ void collect_diff_items(struct diff_items *items, const struct base *b);
  * nothing. */
 void match_items(struct diff *d);
 
-/* Measures the rows of new items, in their order in the snapshot: in the order of names, a block
- * would be decoded for each small tensor. scan: NULL, or for counting the elements of each item.
+/* Measures the rows of new items, in their order in the snapshot: else a block that has many small
+ * tensors would be decoded for each of them. scan: NULL, or for counting the elements of each item.
  * measured: NULL, or a function that is called after each row. */
 int measure_all(struct diff *d, struct scan *scan,
                 void (*measured)(void *user, size_t row, const struct scan *scan), void *user);

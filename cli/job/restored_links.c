@@ -32,7 +32,7 @@ static int open_parent(int root, const char *path, int may_make, const char **na
 
 static int fail_link(const struct link *l, const char *name, int error)
 {
-    /* Possible though the list was checked: the file system may take two names for one (upper and
+    /* Possible though the list was checked: the file system may treat two names as one (upper and
      * lower case, forms of Unicode), or refuse a name. */
     if (error == ELOOP || error == ENOTDIR || error == EEXIST || error == ENOENT || error == EISDIR)
         return fail(CODE_CORRUPT, name,
@@ -59,7 +59,7 @@ static int compare_files(int a, int b, int *is_same)
     return error;
 }
 
-/* Whether the file system allows no hard link here: then two equal files are kept. */
+/* Whether the error says that no hard link is possible here: then two equal files are kept. */
 static int is_no_hard_link(int error)
 {
     return error == EACCES || error == EPERM || error == EMLINK || error == EOPNOTSUPP ||
@@ -136,7 +136,7 @@ int make_links(const char *root, const struct links *l, const char *name)
     return code;
 }
 
-/* Removes a symbolic link that the snapshot does not have, or whose target is another one there. */
+/* Removes a symbolic link that the snapshot does not have, or has with another target. */
 static int remove_old_link(int root, const struct entry *e, const struct links *l,
                            size_t *n_changed)
 {
@@ -144,7 +144,7 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
     const char *last;
     if (wanted && wanted->type == LINK_SYMBOLIC && strcmp(wanted->target, e->link) == 0)
         return CODE_OK;
-    *n_changed += !wanted; /* else it will be made again */
+    *n_changed += !wanted; /* else the link will be made again */
     int fd = open_parent(root, e->path, 0, &last);
     int error = fd >= 0 && unlinkat(fd, last, 0) == 0 ? 0 : errno;
     if (fd >= 0) close(fd);

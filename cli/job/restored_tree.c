@@ -130,7 +130,7 @@ int fail_made(const struct made *m, const char *target, const char *path, int er
     return fail_errno(path, error, "cannot create it");
 }
 
-/* Refuses paths that the system could make step by step, but no program could open. */
+/* Refuses paths of PATH_MAX bytes or more: lmc could make them, but no program could open them. */
 static int check_path_size(const struct restored_tree *t, const char *path)
 {
 #ifdef PATH_MAX
@@ -197,8 +197,8 @@ static int finish_directories(struct restored_tree *t)
     return error;
 }
 
-/* mkdtemp has made the root private, and setgid if its parent is so. An empty root has its mode
- * from the snapshot. Any other gets the attributes of the directory that it replaces (old), or the
+/* mkdtemp has made the root private, and setgid if its parent is. An empty root has its mode from
+ * the snapshot. Any other root gets the attributes of the directory that it replaces (old), or the
  * mode of the .lmc file, which got it from the compressed directory. Returns 0 or errno. */
 static int set_root_mode(const struct restored_tree *t, const struct stat *input,
                          const struct stat *old)
@@ -217,8 +217,8 @@ static int set_root_mode(const struct restored_tree *t, const struct stat *input
     return error;
 }
 
-/* -f replaces a directory only if the new one has everything in it: all else would be lost. Fills
- * t->replaced. */
+/* -f replaces a directory only if the new one has everything that is in the old one: the rest would
+ * be lost. Fills t->replaced. */
 static int check_replaced(struct restored_tree *t, int force)
 {
     struct stat st, top;
@@ -263,7 +263,7 @@ static int publish_tree(struct restored_tree *t)
     return error;
 }
 
-/* error: of the step before; if there was one, the replaced tree stays, too. */
+/* error: of the step before, or 0. After an error, the replaced tree is kept, too. */
 static int remove_replaced(const struct restored_tree *t, int error)
 {
     const struct entry *stopped_at;
@@ -307,8 +307,8 @@ int commit_tree(struct restored_tree *t, int force, const struct stat *input)
 
 /* -- parts, into a directory that exists -- */
 
-/* Nothing can be moved to another file system. directory: where it is restored to; full: the path
- * for the message */
+/* Parts cannot be moved to another file system. directory: where a part is restored to; full: its
+ * path, for the message */
 static int check_device(const struct restored_tree *t, const char *directory, const char *full)
 {
     struct stat st;
@@ -364,7 +364,7 @@ struct part {
     int is_fresh; /* nothing was there before */
 };
 
-/* Directories that are not writable cannot be moved: so their mode changes for that. 0 or errno. */
+/* Moves a part. A directory is made writable meanwhile: else it could not be moved. 0 or errno. */
 static int move_part(const char *from, const char *to, int is_there)
 {
     struct stat st;
@@ -411,7 +411,7 @@ int commit_parts(struct restored_tree *t)
     struct part *moved;
     size_t n = 0;
     if (!t->is_merged) return commit_tree(t, 0, t->input);
-    int code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes forbid it */
+    int code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes forbid listing */
     int error = code == CODE_OK ? finish_directories(t) : 0;
     if (error) code = fail_errno(t->target, error, "cannot sync what was restored");
     moved = (struct part *)resize(NULL, l.n + 1, sizeof *moved);
@@ -420,7 +420,7 @@ int commit_parts(struct restored_tree *t)
         char *from = join_path(t->root, e->path), *to = join_path(t->target, e->path);
         int is_there = *e->path == 0;
         struct stat st;
-        const int is_moved = lstat(from, &st) != 0; /* with its directory */
+        const int is_moved = lstat(from, &st) != 0; /* together with its directory */
         if (is_moved && errno != ENOENT) error = errno;
         if (!is_moved) {
             if (!is_there) code = check_place(t, e->path, e->is_directory, &is_there);

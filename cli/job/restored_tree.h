@@ -11,10 +11,10 @@
  *
  *   nothing is there   renamed, if the system can do that without overwriting; else an empty
  *                      directory claims the name, which the new tree then replaces
- *   a tree, with -f    both names exchanged at once; if the system cannot, the old tree is moved
- *                      away, and back after an error. It is removed last, and of it only
- *                      what was listed
- *   a directory, for   the parts are moved into it, one by one. After an error, those that have
+ *   a tree, with -f    both names are exchanged at once. If the system cannot, the old tree is
+ *                      moved away, and back after an error. It is removed last, but only
+ *                      what was listed of it
+ *   a directory, for   the parts are moved into it, one by one. After an error, parts that have
  *   parts              replaced nothing are removed again
  *
  * So a kill leaves the old tree or the new one. If names cannot be exchanged at once, there is a
@@ -67,8 +67,8 @@ int end_tree_file(struct restored_tree *t, const lmc_file *file);
  * its content. input: of the snapshot's file, which has the root's mode; NULL: unknown. */
 int commit_tree(struct restored_tree *t, int force, const struct stat *input);
 
-/* The same without a check: may remove the whole content of an old tree, t->replaced. old: NULL, or
- * from an old tree whose attributes the new root gets. */
+/* The same without a check: may remove the whole content of an old tree, t->replaced. old: the stat
+ * of an old tree whose attributes the new root gets; or NULL. */
 int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old);
 
 /* For parts. If the target exists, the temporary directory is made in the deepest existing
@@ -76,12 +76,11 @@ int put_tree(struct restored_tree *t, const struct stat *input, const struct sta
  * system. input: of the snapshot's file. */
 int begin_parts(struct restored_tree *t, const struct stat *input, const char *first);
 
-/* Checks that a file, directory or link can be made below the target, before anything is restored.
- */
+/* Checks, before restoring anything, that a file, directory or link can be made below target. */
 int check_part(const struct restored_tree *t, const char *path, int is_directory);
 
-/* Moves all parts to their places. After an error it moves them back, but with -f those that have
- * replaced something stay. */
+/* Moves all parts to their places. After an error, moves them back, except parts that have replaced
+ * something (with -f). */
 int commit_parts(struct restored_tree *t);
 
 /* Applies the limits of files to links: a small hostile snapshot may hold many links, deep down. */
@@ -92,8 +91,8 @@ void free_tree(struct restored_tree *t);
 /* -- links below a directory that lmc has made (restored_links.c) --
  *
  * Links are made after all files: so no file can be written through a link of the same snapshot.
- * Each directory on the way to a link is opened from the one above it, and must not be a link: so
- * no link is made through another. As nothing follows a link, it may point anywhere. Errors are
+ * Each directory on the way to a link is opened from its parent, and must not be a link: so no link
+ * is made through another link. As nothing follows a link, it may point anywhere. Errors are
  * reported.
  */
 
@@ -102,7 +101,7 @@ void free_tree(struct restored_tree *t);
 int make_links(const char *root, const struct links *l, const char *name);
 
 /* Refuses a link below root that update_links() would remove, unless it is in `before`, the links
- * that lmc itself has made there. Fingerprints do not cover links: any other may be the user's. */
+ * that lmc itself has made there. Fingerprints do not cover links; others may be the user's. */
 int check_old_links(const char *root, const struct links *l, const struct links *before,
                     lmc_reader *reader, const char *name);
 

@@ -50,8 +50,8 @@ static int open_again(const struct restore *r, size_t number)
     return fd;
 }
 
-/* Reads what was written already. The zeros at the end of a file are written when it is complete;
- * until then it may end early, so what is missing is read as zeros. */
+/* Reads what was written already. The zeros at the end of a file are written when it is complete.
+ * Until then it may end early; the missing bytes are read as zeros. */
 static enum lmc_status restore_read_back(void *user, size_t number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -97,7 +97,7 @@ static void read_links_ahead(struct restore *r, struct source *s, const lmc_base
     close_archive(&a);
 }
 
-/* The name by which the same file was written before; NULL: it was not, and is written now. */
+/* The name by which the same file was written before; NULL: it was not written yet. */
 static const char *find_written_name(struct restore *r, const char *path)
 {
     const struct link *l = find_link_record(&r->ahead, path);
@@ -134,8 +134,8 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
     return error ? fail_output(&r->out, error) : CODE_OK;
 }
 
-/* Writes the links; then the directories, from the leaves up, as files that are unpacked in one
- * later would change its time; and the end. */
+/* Writes the links, then the directories from the leaves up, then the end. Directories are last:
+ * unpacking a file in a directory changes the directory's time. */
 static int finish_tar(struct restore *r)
 {
     int error = 0;

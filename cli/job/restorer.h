@@ -60,7 +60,7 @@ void init_restore(struct restore *r, const char *input, const char *target,
 /* Restores the stream. What it has opened is then to be committed or discarded. */
 int run_restore(struct restore *r, struct source *s, const lmc_base *base);
 
-/* code: of run_restore(); commits if that is CODE_OK, else discards and returns it. */
+/* code: the result of run_restore(). Commits if it is CODE_OK, else discards and returns it. */
 int finish_restore(struct restore *r, int code);
 
 /* Removes all that run_restore() has written. */
@@ -80,7 +80,7 @@ int open_snapshot_source(struct source *s, const char *path, const struct option
  *   tar_begin -> write_output ... -> tar_end, for each file; tar_link for each link -> tar_finish
  *
  * The old header of 512 bytes has no room for long names, sizes of 8 GiB and more, nor times before
- * 1970 or with fractions. They are in an extended header before it. Functions return 0 or errno.
+ * 1970 or with fractions. An extended header before it has them. Functions return 0 or errno.
  */
 
 /* Writes the header. The file's size must be known. */

@@ -34,7 +34,7 @@ static void put_octal(char *field, unsigned digits, uint64_t value)
     for (; digits-- > 0; value >>= 3) field[digits] = (char)('0' + (value & 7));
 }
 
-/* Cuts what is too long or too large: the extended header has all of it. */
+/* Writes the old header. Cuts what is too long or too large: the extended header has it whole. */
 static int write_record(struct output *out, const struct tar_entry *e)
 {
     char record[512];

@@ -16,7 +16,7 @@ int fail_writer(enum lmc_status status, const struct output *out, const char *na
                                    : fail_status(name, status);
 }
 
-/* Whether any tensor will be quantised, also by an old quantizer. It is a bit of the header. */
+/* Whether any tensor will be quantised, also by an old quantizer. The header has a bit for this. */
 static int may_quantise(const struct members *m)
 {
     for (size_t i = 0; i < m->n; i++)
@@ -25,7 +25,7 @@ static int may_quantise(const struct members *m)
     return 0;
 }
 
-/* Whether the snapshot has hashes: it keeps them when it is coded again, as its bytes stay. */
+/* Whether the old snapshot has hashes: then the new one, whose content is equal, has them, too. */
 static int has_hashes(const struct archive *a)
 {
     uint8_t hash[32];
@@ -175,12 +175,12 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     }
     if (status == LMC_OK && crc != file.crc) return fail_status(a->name, LMC_ERR_CORRUPT);
     if (status == LMC_OK) status = lmc_writer_end_file(writer);
-    if (status == LMC_ERR_READ) /* of a base or a twin; the error was reported */
+    if (status == LMC_ERR_READ) /* reading a base or a twin failed, which was reported */
         return worse(m->o->bases->code, m->code);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, a->name);
 }
 
-/* The choice for the tensor of a member that begins at offset; NULL: none does. */
+/* The choice for the tensor of a member that begins at offset; NULL: no tensor begins there. */
 static struct choice *find_choice_at(const struct members *m, size_t number, uint64_t offset)
 {
     const struct member *member = number < m->n ? &m->list[number] : NULL;
@@ -192,8 +192,8 @@ static struct choice *find_choice_at(const struct members *m, size_t number, uin
                : NULL;
 }
 
-/* Takes the old quantizer for a tensor that is coded again: so it stays as small and loses nothing
- * more. */
+/* Takes the old quantizer for a tensor that is coded again: so the tensor stays as small, and loses
+ * nothing more. */
 static int read_quantizer(struct members *m, struct choice *c)
 {
     struct archive *a = m->archive;
@@ -205,7 +205,7 @@ static int read_quantizer(struct members *m, struct choice *c)
     if (status != LMC_OK) return fail_archive(a, status);
     if (second.file_number == SIZE_MAX) return CODE_OK;
     c->partner = find_choice_at(m, second.file_number, second.offset);
-    if (!c->partner) { /* no tensor begins there, so this one is not quantised again */
+    if (!c->partner) { /* no tensor begins there, so c is not quantised again */
         lmc_quantizer_free(c->quantizer);
         c->quantizer = NULL;
         return CODE_OK;
@@ -264,8 +264,8 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
-/* Sections and records that this program does not know. Only sections about the content are copied;
- * lmc reports the others (R4-56). The writer computes the hashes again. */
+/* Copies sections that lmc does not know, if they are about the content. Other sections, and
+ * records, are left out and reported (R4-56). The writer computes the hashes again. */
 static int copy_sections(const struct archive *a, lmc_writer *writer, const struct output *out)
 {
     char kind[5];

@@ -15,14 +15,14 @@ struct attributes {
     gid_t group;
 };
 
-/* The bits of a mode that a snapshot keeps: not those of files by which a program runs as somebody
- * else. For directories, setgid and sticky are kept. */
+/* The bits of a mode that a snapshot keeps: for files, only permissions, so no program runs as
+ * another user. For directories, setgid and sticky are kept, too. */
 mode_t kept_mode(mode_t mode, int is_directory);
 
 /* Mode, time and owner of an existing file. */
 struct attributes attributes_of_stat(const struct stat *st);
 
-/* Those that the snapshot stores for a file. */
+/* The attributes that the snapshot stores for a file. */
 struct attributes attributes_of_file(const lmc_file *file);
 /* The same for a directory. If no mode is stored, it is that of a new directory. */
 struct attributes attributes_of_directory(const lmc_file *file);
@@ -33,10 +33,10 @@ void read_umask(void);
 /* The mode that a new file or directory gets if it is created with `mode`. */
 mode_t mask_mode(mode_t mode);
 
-/* Returns 0 or errno. Only root can set the owner; that others cannot is no error. */
+/* Returns 0 or errno. Only root can set the owner; for other users that is no error. */
 int set_attributes(int fd, const struct attributes *a);
 
-/* What a file has and no snapshot keeps: extended attributes (except those that systems give to
+/* What a file has, but no snapshot keeps: extended attributes (except those that systems give to
  * every file), access control lists. 0 if unknown. */
 enum { HAS_ATTRIBUTES = 1, HAS_ACL = 2 };
 unsigned find_attached(const char *path);

@@ -63,8 +63,8 @@ static int is_zero(const unsigned char *data, size_t size)
     return !data[0] && !data[size - 1] && memcmp(data, data + 1, size - 1) == 0;
 }
 
-/* How many bytes of data, which belong at that offset of a file, to write. *hole: how many zeros
- * follow them that are left out. */
+/* How many bytes of data are to be written at that offset of a file. *hole: how many zeros behind
+ * them are left out. */
 static size_t find_hole(uint64_t offset, const unsigned char *data, size_t size, size_t *hole)
 {
     size_t at = 0;
@@ -79,9 +79,9 @@ static size_t find_hole(uint64_t offset, const unsigned char *data, size_t size,
     return at;
 }
 
-#define WINDOW_SIZE ((size_t)512 << 10) /* larger ones are slower, too */
+#define WINDOW_SIZE ((size_t)512 << 10) /* larger windows are slower, too */
 
-/* After each so many bytes, the system is told to write them to the disk meanwhile. */
+/* After every SYNC_SIZE bytes, the system is told to begin to write them to the disk. */
 #define SYNC_SIZE ((uint64_t)8 << 20)
 
 static int write_window(struct outlet *out)
@@ -100,8 +100,8 @@ static int write_window(struct outlet *out)
 }
 
 /* Writes the waiting bytes and `size` more, which together fill the window, by one call. 0: not all
- * was written, as they may have holes, or the call ended early. A hole that is in both parts is
- * found, as one of them has enough of it. */
+ * was written, as they may have holes, or the call ended early. A hole across both parts is found,
+ * as one part has enough of it. */
 static int write_through(struct outlet *out, const unsigned char *data, size_t size)
 {
     const uint64_t start = out->size - out->n_waiting;

@@ -45,7 +45,7 @@ void outlet_drop(struct outlet *out);
 /* Syncs the directory of path. Does nothing if that directory may not be read. */
 int sync_directory_of(const char *path);
 
-/* Reads all `size` bytes. Returns 0, errno, or -1 if the file ends before. */
+/* Reads all `size` bytes. Returns 0, errno, or -1 if the file ends earlier. */
 int read_at(int fd, uint64_t offset, void *dst, size_t size);
 
 #define BUFFER_SIZE ((size_t)4 << 20)
@@ -56,7 +56,7 @@ int sync_data(int fd);
 /* Starts to write that range to the disk, so that syncing takes less time. size 0: to the end. */
 void begin_to_sync(int fd, uint64_t offset, uint64_t size);
 
-/* All of size. */
+/* Writes all `size` bytes. */
 int write_at(int fd, uint64_t offset, const void *data, size_t size);
 
 /* Opens a file below a directory, or root itself if path is empty. Follows no link on the way.

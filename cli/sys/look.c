@@ -9,8 +9,8 @@
 #include "tree.h"
 
 #if defined(__linux__)
-/* Linux refuses a lease for reading if the file is open for writing. NFS and SMB also refuse
- * others: there the answer is 0. */
+/* Linux refuses a lease for reading if the file is open for writing. NFS and SMB also refuse other
+ * leases: there the answer is 0. */
 static int is_open_for_writing(const char *path)
 {
     struct statfs s;
@@ -35,14 +35,14 @@ static void look_into(struct look *k, const char *root, const char *path)
     char *full = join_path(root, path);
     struct stat st, target;
     int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode);
-    if (is_link && stat(full, &target) == 0) st = target; /* else it leads nowhere */
+    if (is_link && stat(full, &target) == 0) st = target; /* else the link leads nowhere */
     if (is_there) {
         int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
                 c = (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec;
         const uint64_t values[] = {(uint64_t)st.st_mode, (uint64_t)st.st_ino, (uint64_t)st.st_size,
                                    (uint64_t)m, (uint64_t)c};
         k->digest += hash_bytes(hash_bytes(FNV_START, path, strlen(path) + 1), values,
-                                sizeof values); /* a sum: order does not matter */
+                                sizeof values); /* a sum: the order of files does not matter */
         k->newest = m > k->newest ? m : k->newest;
         k->newest = c > k->newest ? c : k->newest;
         k->n_files += S_ISREG(st.st_mode);

@@ -16,7 +16,7 @@ struct look {
 /* Two calls show whether a file or tree has changed. Reports nothing. */
 struct look look_at(const char *path);
 
-/* Checks that the source has not changed since `before`, when it was not read yet, and that no
- * program has it open for writing. The last check before removal. snapshot: for messages.
+/* The last check before the source is removed: it has not changed since `before`, which was taken
+ * before reading it, and no program has it open for writing. snapshot: for messages.
  */
 int check_unchanged(const char *path, const struct look *before, const char *snapshot);

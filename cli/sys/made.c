@@ -55,7 +55,7 @@ static size_t add_node(struct made *m, size_t parent, const char *name, size_t s
 
 /* -- moving from directory to directory -- */
 
-/* Opens a directory, relative to m->fd. is_known: it must be the same as at the first time. */
+/* Opens a directory, relative to m->fd. is_known: it was opened before, and must be the same. */
 static int open_directory(struct made *m, const char *name, size_t number, int is_known, int *fd)
 {
     struct made_directory *d = &m->list[number];
@@ -173,14 +173,14 @@ int count_made_file(struct made *m)
     return 0;
 }
 
-/* Called when the parent is open already, as the mode may lock the way to it. */
+/* Called when the parent is open already, as the directory's new mode may lock the way to it. */
 static int finish_directory(const struct made *m, const struct made_directory *d, int is_synced)
 {
     int error = 0;
     if (d->has_attributes) error = set_attributes(m->fd, &d->attributes);
     else if (d->is_made && needs_mode() && fchmod(m->fd, mask_mode(0777)) != 0 && errno != EPERM &&
              errno != ENOTSUP)
-        error = errno; /* not for a directory of the snapshot, nor the root */
+        error = errno; /* of a directory that the snapshot does not list */
     if (!error && is_synced && fsync(m->fd) != 0 && errno != EINVAL) error = errno;
     return error;
 }
@@ -204,7 +204,7 @@ int finish_made(struct made *m, int is_synced)
     return error;
 }
 
-/* An fsync for each of thousands of small files takes long: then all are synced together. */
+/* Syncing each small file takes long. So if there are more than this, all are synced together. */
 #define SYNCED_FILES ((uint64_t)256)
 #define SMALL_FILE ((uint64_t)1 << 20)
 

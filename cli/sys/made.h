@@ -30,7 +30,7 @@ struct made_directory {
     int is_made;  /* it did not exist before */
     dev_t device; /* valid once it was entered */
     ino_t inode;
-    int has_attributes;           /* it has them; until they are set, others have no access */
+    int has_attributes;           /* it gets them; until then, others have no access */
     struct attributes attributes; /* set at the end */
 };
 
@@ -67,8 +67,8 @@ int count_made_file(struct made *m);
 /* Sets the attributes, from the leaves to the root; with is_synced, also syncs each directory. */
 int finish_made(struct made *m, int is_synced);
 
-/* Whether small files are synced all together at the end, because they are many and the system can:
- * those of this tree; and a file of that size in the current directory. */
+/* Whether small files of this tree are synced together at the end, because they are many and the
+ * system can; and whether a file of that size in the current directory is such a file. */
 int is_synced_as_whole(const struct made *m);
 int is_synced_at_end(const struct made *m, uint64_t size);
 

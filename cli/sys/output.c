@@ -156,8 +156,8 @@ void discard_output(struct output *out)
     out->open = 0;
 }
 
-/* Copies an output without a name to a temporary file beside its path: if it cannot get its name
- * after all, or has to replace a file that has appeared meanwhile. 0 or errno. */
+/* Copies an output without a name to a temporary file beside its path. Needed if it cannot get its
+ * name, or has to replace a file that has appeared meanwhile. 0 or errno. */
 static int copy_to_temporary(struct output *out, const struct attributes *attributes)
 {
     struct stat st;
@@ -185,8 +185,8 @@ static int rename_temporary(const struct output *out)
     return error;
 }
 
-/* Gives the written file its name, and syncs that. 0 or errno; after an error a new name is removed
- * again. */
+/* Gives the written file its name, and syncs the directory. 0 or errno; after an error a new name
+ * is removed again. */
 static int publish_output(struct output *out, const struct attributes *attributes)
 {
     int error = 0;

@@ -8,7 +8,6 @@
  *
  *   open_output -> write_output ... -> commit_output    the whole file is there
  *                                   -> discard_output   nothing is left
- *
  */
 #pragma once
 
@@ -33,15 +32,16 @@ struct output {
 /* The output's name for messages. */
 const char *output_name(const struct output *out);
 
-/* Where a link leads, link by link, even if nothing is there: an output replaces that, not the
- * link. A copy of path if it is no link. To be freed; NULL: the links form a loop. */
+/* Where a link leads, link by link, even if nothing is there: an output replaces the target, not
+ * the link. A copy of path if it is no link. To be freed; NULL: the links form a loop. */
 char *follow_links(const char *path);
 
-/* Checks that an output may be written and is not the input file. input: of that file, or NULL. */
+/* Checks that an output may be written and is not the input file. input: that file's stat, or
+ * NULL. */
 int check_output(const char *path, const struct stat *input, int force);
 
-/* Opens the output at path; NULL: standard output. input: of the input file, which it must not be;
- * or NULL. After an error, which is reported, there is nothing to close. */
+/* Opens the output at path; NULL: standard output. input: the stat of the input file, which must
+ * not be the output; or NULL. After an error, which is reported, there is nothing to close. */
 int open_output(struct output *out, const char *path, const struct stat *input, int force);
 
 /* From now on, output is written to a scratch file. */
@@ -50,7 +50,7 @@ int hold_output(struct output *out);
 /* Writes what is in the scratch file. Later output is written directly. 0 or outlet.error. */
 int release_output(struct output *out);
 
-/* Returns the scratch file, which the caller closes; the output begins again, empty. */
+/* Returns the scratch file, which the caller closes. The output is empty again. */
 int take_held(struct output *out);
 
 /* Reports that writing has failed with that errno. */

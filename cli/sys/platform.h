@@ -59,7 +59,7 @@ void *resize(void *p, size_t n, size_t size);
 /* Memory for n things of that size, all zero. */
 void *zeroed(size_t n, size_t size);
 
-/* Grows a list of n things of that size, with room for *room, so that it has room for one more. */
+/* Grows a list of n things of that size, if *room, the number that it has room for, is n. */
 void *grow(void *list, size_t n, size_t *room, size_t size);
 
 /* Adds a thing, all zero, to a list of *n things, and returns it. list: address of the pointer to
@@ -106,11 +106,11 @@ int is_digit(char c);
 /* The directory that path is in; "." if path has no slash. To be freed. */
 char *directory_of(const char *path);
 
-/* Order by which numbers are compared as numbers, step_9 before step_10: for qsort(), of structs
+/* Compares names, and numbers in them as numbers: step_9 before step_10. For qsort() of structs
  * that begin with a name. */
 int compare_numbered(const void *a, const void *b);
 
-/* Order by components: what is below a directory directly follows it. */
+/* Compares by components: what is below a directory directly follows the directory. */
 int compare_paths(const char *a, const char *b);
 
 /* Whether a resolved path is that of directory, or is below it. */
@@ -122,7 +122,7 @@ char *copy_without_slashes(const char *path);
 /* The part behind the last slash; points into path. */
 const char *base_name(const char *path);
 
-/* Whether two words differ by one letter (more, fewer or another), or by two that are exchanged. */
+/* Whether two words differ by one letter (added, missing or other), or by two exchanged letters. */
 int is_near(const char *a, const char *b);
 
 /* Parses a number of only decimal digits, from least to 2^63 - 1. Returns 0 if it is none. */
@@ -183,5 +183,5 @@ void progress_clear(void);
 /* Bytes that were counted since progress_start(). */
 uint64_t progress_done(void);
 
-/* Columns of the terminal; 0: fd is none, or they are unknown. */
+/* Columns of the terminal; 0: fd is no terminal, or they are unknown. */
 size_t count_columns(int fd);

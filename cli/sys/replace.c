@@ -88,7 +88,7 @@ static void keep_error(struct removal *r, int failed)
     if (failed && !r->error) r->error = errno;
 }
 
-/* Removes what is no directory. For a directory, gives the owner all rights and returns 1. */
+/* Removes `name` unless it is a directory: then gives its owner all rights, and returns 1. */
 static int open_up_or_unlink(struct removal *r, int fd, const char *name)
 {
     struct stat st;

@@ -83,7 +83,7 @@ void watch_signals(void)
     }
     signal(SIGPIPE, SIG_IGN); /* then writing fails with EPIPE, and lmc can clean up */
     signal(SIGXFSZ, SIG_IGN); /* the same with EFBIG */
-    signal(SIGIO, SIG_IGN);   /* another program waits for the short lease of look.c */
+    signal(SIGIO, SIG_IGN);   /* sent if a program waits for a lease of look.c */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, signal_thread, &set) == 0) pthread_detach(thread);
     else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
@@ -149,8 +149,8 @@ int link_unnamed(int fd, const char *path)
     return linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
-/* Locks what has a temporary name while its process runs. If it cannot be locked, say_left_behind()
- * may report it while it is in use. */
+/* Locks a file or directory with a temporary name while its process runs. Without the lock,
+ * say_left_behind() may report it while it is in use. */
 static int lock_made(const char *made, int fd)
 {
     int locked = fd;

@@ -34,25 +34,25 @@ void watch_signals(void);
 /* A pattern for mkstemp() or mkdtemp() in the directory of path. To be freed. */
 char *temporary_name_beside(const char *path);
 
-/* Whether path is, or is below, a name of the form that temporary_name_beside() makes. */
+/* Whether path, or a directory above it, has a name like those of temporary_name_beside(). */
 int is_temporary_name(const char *path);
 
 /* Creates a file without a name in the directory of path. It vanishes when it is closed, unless
  * link_unnamed() has named it. 0 or errno: the system, or this file system, has no such files. */
 int open_unnamed(const char *path, int *fd);
 
-/* Gives it a name that does not exist yet. 0 or errno. */
+/* Gives such a file a name that does not exist yet. 0 or errno. */
 int link_unnamed(int fd, const char *path);
 
-/* Creates and registers a temporary file beside path, open as *fd, or a directory (fd NULL). */
+/* Creates and registers beside path a temporary file, open as *fd, or a directory (fd NULL). */
 int create_temporary(const char *path, int *fd, const char **name);
 
-/* Reports temporary files and directories beside path that belong to no process any more, as kill
- * -9 leaves them. They are not removed: somebody may want them. */
+/* Reports temporary files and directories beside path that no process uses any more, as kill -9
+ * leaves them. They are not removed: somebody may want them. */
 void say_left_behind(const char *path);
 
 /* Opens a file without a name, in the directory TMPDIR, or else in that of `beside`. */
 int open_scratch(const char *beside, int *fd);
 
-/* Reports an error of reading or writing it. */
+/* Reports an error of reading or writing a scratch file. */
 int fail_scratch(int error);

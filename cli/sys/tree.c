@@ -58,7 +58,7 @@ struct lister {
 
 static int list_directory(struct lister *t, const char *path);
 
-/* Whether there are more entries than allowed, without root. */
+/* Whether there are more entries than allowed; the root does not count. */
 static int is_full(const struct lister *t) { return t->most && t->l->n > t->most + 1; }
 
 static int leads_outside(struct lister *t, const char *full)
@@ -148,8 +148,8 @@ static int list_names_of(struct lister *t, const char *path, const char *full)
     return code;
 }
 
-/* Reads all names of a directory before entering those below it: so only one is open at a time,
- * however deep the tree is. */
+/* Reads all names of a directory before it enters directories below: so only one directory is open
+ * at a time, however deep the tree is. */
 static int list_directory(struct lister *t, const char *path)
 {
     char *full = join_path(t->root, path);

@@ -38,7 +38,7 @@ struct listing {
 
 /* What to take for symbolic links. */
 enum link_mode {
-    LINKS_AUTO,   /* links, but the file if it is outside of the tree */
+    LINKS_AUTO,   /* links; the file, if the link leads out of the tree */
     LINKS_KEEP,   /* links */
     LINKS_FOLLOW, /* what they lead to */
 };
@@ -68,7 +68,7 @@ int remove_listed(const struct listing *l, const char *root, const struct entry 
  */
 
 /* Moves a file or tree to a path that must not exist, by one call if the system can. Else a hard
- * link takes the name, or, for trees or without links, something empty that rename() replaces. */
+ * link takes the name. If it cannot (a tree), something empty does, for rename() to replace. */
 int move_without_overwriting(const char *from, const char *to);
 
 /* Exchanges two names, by one call if the system can. Else *is_aside: `to` was moved to `aside`. */
@@ -76,5 +76,5 @@ int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
 
 /* Removes the file or tree at path, however deep it is. Follows no links, and enters no mounted
  * file systems. After an error, which is returned, it goes on with the rest. Lack of memory is an
- * error like others, as this may run because of it. */
+ * error like others: it may be the reason for the call. */
 int remove_tree(const char *path);

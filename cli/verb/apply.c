@@ -1,11 +1,11 @@
 /* apply.c - lmc apply: turns a target, in place, into the snapshots of some deltas
  * SPDX-License-Identifier: MIT
  *
- * Two checks come before any change of the target: each delta is whole, as far as this shows
- * without its base; and the target has the fingerprint of the base. With --trust-base the checksums
- * of the delta's blocks are checked instead, each before its block is written, and enough of them
- * to fill a slot before the first write. See apply.h for slots and crashes. If the layout changes,
- * the new snapshot is restored beside the target, and the two are exchanged.
+ * Before the target changes, each delta is checked as far as possible without its base, and the
+ * target must have the fingerprint of the base. With --trust-base, the checksum of each block of
+ * the delta is checked instead, before the block is written. The first write waits until the
+ * checked blocks fill a slot. See apply.h for slots and crashes. If the layout changes, the new
+ * snapshot is restored beside the target, and the two are exchanged.
  */
 #include "apply.h"
 
@@ -46,7 +46,7 @@ static int spool_input(const struct apply *a)
     return code;
 }
 
-/* Reads what the delta says of itself and of its base. */
+/* Checks a delta; reads its fingerprint, that of its base, and the base's name. */
 static int look_at_delta(struct apply *a, struct delta *d)
 {
     struct archive archive;
@@ -80,7 +80,7 @@ static int look_at_delta(struct apply *a, struct delta *d)
     return code;
 }
 
-/* Checks that each delta begins where the one before it ends. */
+/* Checks that the base of each delta is the snapshot that the delta before it restores. */
 static int check_order(const struct apply *a)
 {
     char wanted[2 * SHORT_FINGERPRINT + 1], made[2 * SHORT_FINGERPRINT + 1];
@@ -136,7 +136,7 @@ static int fail_target(const struct apply *a, const struct delta *d)
     return code;
 }
 
-/* Applying block by block does not touch links: this updates them. */
+/* Updates the links: applying block by block does not change them. */
 static int update_target_links(struct apply *a, const struct archive *archive)
 {
     struct links links;
@@ -147,7 +147,7 @@ static int update_target_links(struct apply *a, const struct archive *archive)
     return code;
 }
 
-/* Must be called before the delta changes links: those that it does not list are the user's. */
+/* Refuses to change links that neither this delta nor the last one lists: they are the user's. */
 static int check_target_links(const struct apply *a, const struct archive *archive)
 {
     struct links links, before = {0};
@@ -163,7 +163,7 @@ static int check_target_links(const struct apply *a, const struct archive *archi
     return code;
 }
 
-/* *next: the first delta that the identified target still lacks; n_deltas: it has them all. */
+/* *next: the first delta that was not applied to the identified target yet; n_deltas: all were. */
 static int find_next(struct apply *a, size_t *next)
 {
     const struct base *b = a->bases.list;
@@ -187,7 +187,7 @@ static int find_next(struct apply *a, size_t *next)
     return fail_target(a, &a->deltas[0]);
 }
 
-/* The target is whole: it was replaced, or an apply was killed between its last steps. */
+/* Removes a side file that is left though the target is whole: apply was killed near its end. */
 static int forget_journal(struct apply *a)
 {
     if (a->journal.state == JOURNAL_NONE) return CODE_OK;
@@ -197,7 +197,7 @@ static int forget_journal(struct apply *a)
     return remove_journal(&a->journal);
 }
 
-/* Keeps the applied delta for the next one: its files are now those of the target. */
+/* Keeps the applied delta as the base of the next one: its files are now those of the target. */
 static void keep_last(struct apply *a, const struct archive *delta)
 {
     if (a->has_last) {
@@ -286,7 +286,7 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     progress_clear();
     code = worse(w->code, close_place(&w->reading));
     if (*status == LMC_ERR_ARGUMENT &&
-        options.done_size) /* impossible: the side file belongs to another delta */
+        options.done_size) /* done_size is impossible: the side file is of another delta */
         *status = LMC_ERR_BASE_WRONG;
     if (code == CODE_OK && *status == LMC_ERR_BASE_WRONG) code = CODE_BASE;
     else if (code == CODE_OK && *status != LMC_OK)
@@ -304,8 +304,8 @@ static int fail_half(const struct apply *a, const struct journal *j, const char 
                 delta, (unsigned long long)j->n_recorded, j->path);
 }
 
-/* Applies an open delta that keeps the target's layout. If it is half applied already, the journal
- * is its own. *is_wrong: the target is another snapshot; nothing was changed or reported. */
+/* Applies an open delta that keeps the target's layout. If the delta is half applied already, the
+ * journal belongs to it. *is_wrong: the target is not the base; nothing was changed or reported. */
 static int apply_in_place(struct apply *a, struct archive *delta, enum target look, int *is_wrong)
 {
     struct journal *const j = &a->journal;
@@ -376,7 +376,7 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     return code;
 }
 
-/* base: the target, if it was identified as that. *is_wrong: it is not, which is not reported. */
+/* base: NULL, or the identified target. *is_wrong: the target is not the base; not reported. */
 static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base,
                        enum target look, int *is_wrong)
 {
@@ -403,7 +403,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
         close_archive(&archive);
         return code;
     }
-    lmc_reader_free(archive.reader); /* which may refer to the base */
+    lmc_reader_free(archive.reader); /* it may refer to the base */
     archive.reader = NULL;
     code = read_archive_index(&archive, NULL);
     if (code == CODE_OK) code = update_target_links(a, &archive);
@@ -457,7 +457,7 @@ static int apply_all(struct apply *a)
     else if (code != CODE_OK) return code;
     if (a->has_last) {
         next++;
-    } else if (is_wrong) { /* or nothing was tried */
+    } else if (is_wrong) { /* also if nothing was applied */
         free_bases(&a->bases);
         add_base(&a->bases, a->path);
         a->bases.list->is_target = 1;

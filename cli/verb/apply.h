@@ -22,10 +22,10 @@
  *            16  bytes of the snapshot          56  fingerprint of the snapshot, then zeros
  *            24  bytes done at the start        88  fingerprint of the base, then zeros
  *            32  capacity                      120  name of the delta, for messages, then zeros
- *                                              508  CRC of all this
+ *                                              508  CRC of bytes 0 to 508
  *   slot      0  number, from 1 up; number n is slot n % 2
- *             8  bytes of the snapshot that are done with it
- *            16  size of the patches            24  CRC of these
+ *             8  bytes of the snapshot that are done after it
+ *            16  size of the patches            24  CRC of the patches
  *                                               28  CRC of bytes 0 to 28
  *            32  patches
  *   patch     0  file of the snapshot, 4 bytes       8  first byte in that file, 8 bytes
@@ -62,11 +62,11 @@
  * compared with the CRCs of the delta. Only then is the target written again.
  *
  * If patches do not fit into a slot, a new side file with a larger capacity is made, and renamed
- * over the old one. In its header, "bytes done at the start" are all those that are done by then.
+ * over the old one. In its header, "bytes done at the start" counts all bytes done by then.
  */
 
 /* A place: the files of a snapshot on the disk, at most one of them open. Errors are reported. A
- * file that was written to is synced before another is opened: so only the open one may need it. */
+ * written file is synced before another is opened: so only the open file may need it. */
 
 struct place {
     const char *root; /* a directory, or the file of a snapshot of one file */
@@ -86,7 +86,7 @@ void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(v
 /* Closes the open file, and syncs it first if it was written to. */
 int close_place(struct place *p);
 
-/* Reads `size` bytes of that file of the snapshot, from offset on; fewer are an error. */
+/* Reads `size` bytes of a file of the snapshot, from offset on. It is an error if it has fewer. */
 int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_t size);
 
 /* -- the journal -- */
@@ -126,7 +126,7 @@ int describe_delta(unsigned char header[JOURNAL_HEADER_SIZE], struct archive *de
 /* Whether two headers belong to the same delta. */
 int is_same_delta(const unsigned char *a, const unsigned char *b);
 
-/* Begins with a delta, while there is no side file. */
+/* Begins the journal of a delta; there is no side file yet. */
 int begin_journal(struct journal *j, struct archive *delta, uint64_t total);
 
 /* Writes all pending patches to the target, through the side file if needed. */
@@ -146,7 +146,7 @@ int open_journal(struct journal *j, char *path);
 
 void free_journal(struct journal *j);
 
-/* Removes the side file, if there is one: the target is complete and synced. */
+/* Removes the side file, if there is one. Call it when the target is complete and synced. */
 int remove_journal(struct journal *j);
 
 /* Reads the last slot of the side file. Writes nothing. */
@@ -156,8 +156,8 @@ int recover_journal(struct journal *j, size_t n_files);
 
 struct base;
 
-/* What is known of the target: it was identified as the base; the user says that it is the base; or
- * a delta is half applied to it. */
+/* What is known of the target. KNOWN: it was identified as the base. TRUSTED: the user says that it
+ * is the base. HALF: a delta is half applied to it. */
 enum target { TARGET_KNOWN, TARGET_TRUSTED, TARGET_HALF };
 
 /* A delta that an argument names. It is opened again when it is applied. */
@@ -194,10 +194,10 @@ int holds_result(const struct base *b, const struct archive *delta);
 int check_files(const struct apply *a, const struct archive *delta, enum target look,
                 int *is_wrong);
 
-/* From the leaves to the root, as a mode may lock all below it. is_strict: not through links. */
+/* Works from the leaves to the root: a mode may lock all below. is_strict: follows no links. */
 int set_all_attributes(const char *root, const struct archive *delta, int is_strict);
 
-/* Locks the target against other lmc apply. Fails if one of them has replaced it meanwhile. */
+/* Locks the target against other processes of lmc apply. Fails if one has replaced it meanwhile. */
 int lock_target(struct apply *a);
 
 /* Finds the target by its name, locks it, and checks that deltas can be applied to it. */

@@ -15,7 +15,7 @@
 #define PATCH_HEADER_SIZE 24u
 #define PATCH_SIZE ((size_t)64 << 10)
 
-/* A slot is written when its patches reach SLOT_SIZE, or the bytes that they span, SLOT_SPAN. */
+/* A slot is written when its patches take SLOT_SIZE bytes, or span SLOT_SPAN bytes of the files. */
 #if !defined(SLOT_SIZE) /* tests have small ones */
 #define SLOT_SIZE ((size_t)4 << 20)
 #define SLOT_SPAN ((uint64_t)32 << 20)
@@ -60,8 +60,8 @@ int close_place(struct place *p)
     return code;
 }
 
-/* Checks the file that was opened. Somebody may have exchanged it since the target was checked, so
- * that root changes another file. Returns 0 or errno; -1: it was exchanged. */
+/* Checks the file that was opened. Somebody may have exchanged it since the target was checked;
+ * then a root user would change another file. Returns 0 or errno; -1: it was exchanged. */
 static int check_opened(const struct place *p)
 {
     struct stat st;
@@ -108,7 +108,7 @@ static int write_place(struct place *p, size_t number, uint64_t offset, const vo
 
 /* -- patches -- */
 
-/* Little-endian, size bytes. */
+/* Stores value in `size` bytes, little-endian. */
 static void store_number(unsigned char *p, uint64_t value, unsigned size)
 {
     for (unsigned i = 0; i < size; i++) p[i] = (unsigned char)(value >> (8 * i));
@@ -138,8 +138,8 @@ static int next_patch(const struct patches *list, size_t *at, struct patch *p)
     return 1;
 }
 
-/* Returns a mask of the words, of 64, that differ. Stores the new ones at *words, which moves
- * behind them; one word more may be overwritten. No branches: they would be mispredicted. */
+/* Returns a mask that tells which of 64 words differ. Stores the new words at *words, which moves
+ * behind them; one more word may be overwritten. Avoids branches, as they would be mispredicted. */
 static uint64_t compare_words(const unsigned char *from, const unsigned char *to,
                               unsigned char **words)
 {
@@ -276,7 +276,7 @@ int describe_delta(unsigned char header[JOURNAL_HEADER_SIZE], struct archive *de
     return failed ? fail_archive(delta, LMC_ERR_READ) : CODE_OK;
 }
 
-/* Compares all but start, capacity and the name. */
+/* Compares all fields but start, capacity and the name. */
 int is_same_delta(const unsigned char *a, const unsigned char *b)
 {
     return memcmp(a + 16, b + 16, 8) == 0 && memcmp(a + 40, b + 40, JOURNAL_NAME_AT - 40) == 0;
@@ -313,7 +313,7 @@ static int create_journal(struct journal *j, uint64_t capacity)
     /* opened by name: the output may have been copied to it */
     if (code == CODE_OK && (fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)) < 0)
         code = fail_journal(j, errno, "cannot write it");
-    if (code != CODE_OK && j->fd < 0) /* it may exist already, but nothing has begun */
+    if (code != CODE_OK && j->fd < 0) /* the side file may exist already, but no slot is in it */
         unlink(j->path);
     if (code == CODE_OK && j->fd >= 0) close(j->fd);
     if (code == CODE_OK) j->fd = fd;

@@ -26,12 +26,12 @@ struct extract {
     const lmc_tensor *tensor;
     const struct container_view *view; /* where its elements are; NULL: in order */
     struct slice slice;
-    uint64_t piece;   /* contiguous bytes; of a view one element */
+    uint64_t piece;   /* contiguous bytes; in a view, one element */
     unsigned n_outer; /* dimensions of the odometer */
     uint64_t digits[LMC_MAX_RANK];
     uint64_t stride[LMC_MAX_RANK]; /* bytes */
     uint64_t left;                 /* pieces */
-    enum lmc_dtype widened;        /* what is widened to F32; LMC_AUTO: nothing is */
+    enum lmc_dtype widened;        /* dtype to widen to F32; LMC_AUTO: none */
     unsigned char *window;         /* WINDOW_SIZE */
     unsigned char *wide;           /* for the widened elements of a window */
 };
@@ -105,7 +105,7 @@ static int read_part(const struct extract *e, uint64_t at, void *dst, size_t siz
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, at);
 }
 
-/* A piece that is larger than the window, as a stream. All that is read from it is written, too. */
+/* A piece that is larger than the window, as a stream. Reading the stream also writes the bytes. */
 struct passing {
     struct extract *e;
     uint64_t next, end; /* bytes of the tensor: what is read next, and where the piece ends */
@@ -123,7 +123,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
     return p->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
-/* Checks the fingerprint of a whole tensor: the reader does so only if it reads it by one call. */
+/* Also checks a whole tensor's fingerprint: the reader does so only if one call reads all of it. */
 static int copy_large_piece(struct extract *e)
 {
     struct passing p = {e, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
@@ -141,7 +141,7 @@ static int copy_large_piece(struct extract *e)
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }
 
-/* Reads all pieces that fit into one window by one call: single ones would decode a block each. */
+/* Reads all pieces that fit into one window by one call: else each would decode its block again. */
 static int copy_window(struct extract *e)
 {
     struct extract ahead = *e;
@@ -158,7 +158,7 @@ static int copy_window(struct extract *e)
     return code;
 }
 
-/* A view's elements may be in any order: all bytes between the first and the last are in memory. */
+/* Reads all bytes from a view's first to its last element, as elements may be in any order. */
 static int copy_view(struct extract *e)
 {
     const struct container_view *const view = e->view;
@@ -238,7 +238,7 @@ static void take_chosen(struct extract *e, const struct chosen *c)
     e->view = c->view;
 }
 
-/* Finds the tensor and the slice of it. A name may hold brackets itself: the longest name wins. */
+/* Finds the tensor and its slice. Names may contain brackets: the longest one is taken. */
 static int find_tensor(struct extract *e, struct selection *c, const char *text, const char *file,
                        int *has_slice)
 {
@@ -323,7 +323,7 @@ static int plan_widening(struct extract *e, const struct options *options)
     return CODE_OK;
 }
 
-/* If --file is a symbolic link, or is below one: sets what it leads to. *led is to be freed. */
+/* If --file is a symbolic link or below one, replaces it by its target. *led is to be freed. */
 static int follow_file(const struct archive *a, struct options *options, char **led)
 {
     const struct link *first;
@@ -383,7 +383,7 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
     return code;
 }
 
-/* Writes eight bytes of size, JSON, and spaces to align the data. */
+/* Writes the header: its size in eight bytes, JSON, and spaces that align the data. */
 static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
                                     const struct options *options)
 {

@@ -6,7 +6,7 @@
 
 /* -- tensors -- */
 
-/* A tensor with a similar name, for the message that there is none of that name; NULL: none. */
+/* The name of a tensor that is similar to `name`, which was not found; NULL: there is none. */
 static const char *find_near_tensor(const struct archive *a, const char *name)
 {
     const lmc_base files = files_of_archive(a);
@@ -164,14 +164,14 @@ enum lmc_status choose_tensor(struct selection *c, struct archive *a, const char
     struct wanted w = {names, name != NULL, file, 1, 1, &is_used};
     names[0] = (char *)name;
     choose_all(c, a, &w);
-    if (c->n == 1) { /* then only its file needs to be parsed */
+    if (c->n == 1) { /* only the tensor's file needs to be parsed */
         w.file = files.get_file(files.user, c->list->file)->path;
         names[0] = (char *)c->list->tensor.name;
         w.n = 1;
     }
     w.is_listed = 0;
     if (c->n == 1 || (c->n == 0 && name)) choose_all(c, a, &w);
-    for (size_t i = 1; i < c->n; i++) /* of one file: equal views, else is_ambiguous */
+    for (size_t i = 1; i < c->n; i++) /* in one file: equal views; cat checks is_ambiguous */
         if (!name || c->list[i].file != c->list->file) return LMC_ERR_AMBIGUOUS;
     return c->n == 0 ? LMC_ERR_NOT_FOUND : LMC_OK;
 }

@@ -1,4 +1,4 @@
-/* cat_choice.h - which tensors of a snapshot names and patterns mean, and which slice of one
+/* cat_choice.h - finds the tensors that names and patterns mean, and the slice of a tensor
  * SPDX-License-Identifier: MIT
  */
 #pragma once
@@ -20,7 +20,7 @@ struct chosen {
 struct selection {
     struct chosen *list;
     size_t n, room;
-    struct container *inside; /* of each file of the snapshot */
+    struct container *inside; /* for each file of the snapshot */
     size_t n_inside;
 };
 
@@ -31,7 +31,7 @@ void free_selection(struct selection *c);
 int choose_tensors(struct selection *c, struct archive *a, char *const *names, size_t n,
                    const char *file);
 
-/* Chooses the tensor of that name (NULL: the only one). LMC_ERR_NOT_FOUND, LMC_ERR_AMBIGUOUS. */
+/* Chooses the tensor of that name (NULL: the only one). Errors: LMC_ERR_NOT_FOUND, _AMBIGUOUS. */
 enum lmc_status choose_tensor(struct selection *c, struct archive *a, const char *name,
                               const char *file);
 

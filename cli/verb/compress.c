@@ -36,7 +36,7 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
         (void)read_stream(s, &byte, 1, &more);   /* an error is in s->error */
     if (status != LMC_OK && status != LMC_ERR_READ) return fail_writer(status, out, s->name);
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
-    if (status == LMC_ERR_READ) /* of a base or a twin, and was reported */
+    if (status == LMC_ERR_READ) /* reading a base or a twin failed, which was reported */
         return worse(m->o->bases->code, m->code);
     if (more)
         return s->promised
@@ -118,7 +118,7 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
     return code;
 }
 
-/* l: of a directory; NULL: path is a file. look: taken before it was read */
+/* l: the listing of a directory; NULL: path is a file. look: taken before the source was read */
 static int remove_source(const struct listing *l, const char *path, const struct look *look,
                          const char *snapshot, const struct options *o)
 {
@@ -141,7 +141,7 @@ static void say_written(const struct written *w, const char *name, const struct 
 {
     const struct bases *bases = o->bases;
     say_unused_bases(1, o);
-    if (w->is_useless) return; /* it is written once more */
+    if (w->is_useless) return; /* the snapshot is written once more */
     if (bases->n && w->use.is_measured && w->use.predicted_size && o->verbosity >= 2)
         say(name, "%.2f %% of the bytes are coded against %.300s",
             percent(w->use.predicted_size, w->use.size), bases->list[0].name);
@@ -164,7 +164,7 @@ static int recode_held(struct output *out, const struct attributes *attributes, 
     return code;
 }
 
-/* A copy of the options without bases, to write again what the base did not help. */
+/* A copy of the options without bases, for writing a snapshot again that the base did not help. */
 static struct options without_bases(const struct options *o, struct bases *none)
 {
     struct options again = *o;
@@ -175,7 +175,7 @@ static struct options without_bases(const struct options *o, struct bases *none)
     return again;
 }
 
-/* Reports that the base did not help. The source stays then, as the base may be the wrong one. */
+/* Reports that the base did not help. Then --rm keeps the source: the base may be the wrong one. */
 static int conclude_useless_base(int code, int is_unsized, const char *snapshot, const char *source,
                                  const struct options *o)
 {
@@ -246,8 +246,8 @@ static int write_members(struct members *m, struct source *s, const char *path,
     code = open_output(&out, snapshot, is_file ? st : NULL, o->force);
     if (code != CODE_OK) return code;
     code = look_at_members(m, out.is_file, is_repeatable);
-    /* If the base does not help, all is written again without it. Unless the output can be
-     * discarded and the input read twice, the output is held until this is known. */
+    /* If the base does not help, all is written again without it. So if the output cannot be
+     * discarded, or the input not read twice, the output is held until this is known. */
     if (code == CODE_OK && base && !(out.is_file && is_repeatable)) code = hold_output(&out);
     for (size_t i = 0; i < m->n && !s; i++) total += size_of_member(m, &m->list[i]);
     progress_start(name, s ? s->size : total);
@@ -326,7 +326,7 @@ int compress_file(const char *path, int is_named, const struct options *o)
 
 /* -- directories -- */
 
-/* Makes a member of an entry of a tree. existing: the file that the output replaces, or NULL */
+/* Makes a member from an entry of a tree. existing: the file that the output replaces, or NULL */
 static int look_at_entry(struct members *m, const struct entry *e, const char *root,
                          const struct options *o, const struct stat *existing, int *is_opened)
 {

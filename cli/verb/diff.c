@@ -69,11 +69,11 @@ static uint64_t size_of_rest(const lmc_file *f)
 struct rest_reader {
     const struct base *b;
     const struct numbered *file;
-    size_t tensor;    /* the first that ends behind `at` */
+    size_t tensor;    /* the first tensor that ends behind `at` */
     uint64_t at, end; /* what is left of a piece */
 };
 
-/* Goes to the next piece if this one is at its end. 0: there are no more. */
+/* Goes to the next piece if the present one is at its end. 0: there are no more. */
 static int find_piece(struct rest_reader *r)
 {
     const lmc_file *f = r->file->file;

@@ -15,7 +15,7 @@ static json_t *load_record(const struct archive *a)
 {
     char *text = copy_metadata(a, POLICY_KEY);
     json_t *record = NULL;
-    /* parsed, it takes up to 80 times its size in memory, so it must be small beside the file */
+    /* parsing takes up to 80 times its size in memory, so it must be small beside the file */
     if (text && strlen(text) > ((size_t)1 << 20) + (size_t)(archive_size(a) / 16))
         say(a->name, "its record of what rules did to tensors is too large for a file of its "
                      "size, and is not listed");
@@ -49,10 +49,10 @@ struct shown {
     int is_narrow;
 };
 
-/* Columns that the shape has less in a narrow table. */
+/* A narrow table has so many columns fewer for the shape. */
 #define NARROWER 9
 
-/* Prints text, in `width` columns of a wide table, and behind it the sizes. */
+/* Prints text, which has `width` columns in a wide table, and the sizes behind it. */
 static void print_sizes(const struct shown *s, const char *text, int width, uint64_t size,
                         uint64_t packed)
 {
@@ -65,7 +65,7 @@ static void print_sizes(const struct shown *s, const char *text, int width, uint
     printf("  ");
 }
 
-/* Prints text, and spaces in the place of sizes. */
+/* Prints text, and spaces instead of sizes. */
 static void print_without_sizes(const struct shown *s, const char *text, int width)
 {
     printf("%-*s", width + (s->is_narrow ? 20 - NARROWER : s->plain ? 17 : 40), text);
@@ -102,7 +102,7 @@ static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct containe
 }
 
 /* Prints the views, which share bytes with the tensors of the file. The name of the tensor may be
- * long: of several views of one tensor, only the first is printed with it. */
+ * long, so only the first of several views of one tensor is printed with it. */
 static void print_views(const struct shown *s, const struct container *c, const lmc_file *f)
 {
     const lmc_tensor *last = NULL;
@@ -128,7 +128,7 @@ static void print_views(const struct shown *s, const struct container *c, const 
     }
 }
 
-/* What parsing the file has found. It is in *read, which is to be freed, or belongs to the base. */
+/* What parsing the file has found: either in *read, which is to be freed, or owned by the base. */
 static const struct container *inside_of(const struct shown *s, size_t number,
                                          struct container *read)
 {
@@ -265,7 +265,7 @@ static void put_json_hash(struct json_writer *w, const struct archive *a, size_t
         put_json_hex(w, "sha256", hash, sizeof hash);
 }
 
-/* Whether there are hashes. They are read all together, so the first one shows it for all. */
+/* Writes whether there are hashes. All are read together, so the first file tells it for all. */
 static void put_json_hash_state(struct json_writer *w, const struct archive *a)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, 0);
@@ -413,7 +413,7 @@ static void put_json_head(struct json_writer *w, const struct shown *s, json_t *
     if (record) put_json(w, "policy", json_incref(record));
 }
 
-/* One line for each snapshot. */
+/* Prints the snapshot as one line of JSON. */
 static void print_json(const struct shown *s, json_t *record)
 {
     struct json_writer w;

@@ -20,8 +20,8 @@ static struct base *find_base_named(const char *name, const struct options *o)
     return NULL;
 }
 
-/* Prepares what the open snapshot is to be coded against. This must not need the snapshot's own
- * file: if the output replaced that, neither could be restored. */
+/* Prepares the base for the open snapshot. The base must not need the snapshot's own file: if the
+ * output replaced that file, neither could be restored. */
 static int prepare_onto(struct base *onto, const struct archive *a, const struct options *o)
 {
     int code = prepare_base(onto, o);
@@ -91,7 +91,7 @@ static struct base *find_delta(const uint8_t *fingerprint, struct base *deltas, 
     return NULL;
 }
 
-/* Whether another delta needs it. A delta that restores its own base does not need itself. */
+/* Whether another delta needs this one. A delta that restores its own base does not need itself. */
 static int is_needed(const struct base *delta, const struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -128,7 +128,7 @@ static int check_links(struct base *deltas, size_t n, const struct options *o)
 {
     const int is_closed = o->bases->is_closed;
     int code = CODE_OK;
-    o->bases->is_closed = 1; /* only those: files beside them are not folded */
+    o->bases->is_closed = 1; /* only named files: files beside them are not folded */
     for (size_t i = 0; i < n && code == CODE_OK; i++)
         if (!find_base(&deltas[i].archive, o, &code) && code == CODE_OK) {
             char *made_with = copy_metadata(&deltas[i].archive, BASE_KEY);
@@ -139,8 +139,8 @@ static int check_links(struct base *deltas, size_t n, const struct options *o)
     return code;
 }
 
-/* The only delta that no other delta is made against. From it, going from base to base leads to all
- * others, unless some form a loop. */
+/* Finds the only delta that no other delta is made against. Its chain of bases has all the others,
+ * unless some form a loop. */
 static int find_tip(struct base *deltas, size_t n, struct base **tip)
 {
     size_t n_links = 0;

@@ -93,7 +93,7 @@ int restore_file(const char *path, const struct options *o)
 
 /* -- lmc -t -- */
 
-/* Reports what was checked without its base. */
+/* Reports what was checked of a delta without its base. */
 static void say_payload(const struct restore *r, const struct source *s)
 {
     uint8_t base[LMC_FINGERPRINT_SIZE] = {0};

@@ -10,7 +10,7 @@
 
 /* -- which files are wanted: by name, by pattern, or by a link -- */
 
-/* What a link leads to: its path in the snapshot, `real`, and the path that it is restored to. */
+/* What a link leads to: `real`, a path in the snapshot, and `shown`, where it is restored to. */
 struct led {
     char *real, *shown;
 };
@@ -45,7 +45,7 @@ static int matches(const char *pattern, const char *path)
     return match_pattern(pattern, strlen(pattern), NULL, path);
 }
 
-/* Whether a pattern wants the path; marks it as used. */
+/* Whether a pattern matches the path; marks the pattern as used. */
 static int matches_any(struct wanted *w, const char *path)
 {
     int result = 0;
@@ -99,13 +99,13 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
     l->shown = copy_text(shown);
 }
 
-/* Until the list is sorted, it may hold one file twice: found by its name and by a link. So its
- * limit is higher by this number; restoring counts exactly. */
+/* Until the list is sorted, it may hold a file twice: found by its name and by a link. So the limit
+ * of the list is higher by this number. Restoring counts each file once. */
 #define FOUND_TWICE 65536u
 
 /* Follows the links on the path, and marks them as wanted. Returns 1 if they lead to what the
- * snapshot holds; 0 if they do not, or there is no link. shown: follow only to a file, to be
- * restored there; NULL: to a file or directory, to be restored where the options say. */
+ * snapshot holds; 0 if they do not, or there is no link. shown: the links must lead to a file,
+ * which is restored to this path; NULL: to a file or directory, restored where the options say. */
 static int follow(struct wanted *w, const char *path, const char *shown)
 {
     const struct link *first;
@@ -145,8 +145,8 @@ static void sort_led(struct wanted *w)
     w->n_led = n;
 }
 
-/* Follows the links below what a link leads to: they are wanted, too. In their place only files are
- * restored, not directories: one may hold a link that leads back to it. */
+/* Follows the links below a directory that a link leads to: they are wanted, too. Only files are
+ * restored in place of such links: a directory may hold a link that leads back to it. */
 static void follow_below(struct wanted *w, const char *directory, const char *shown)
 {
     const size_t size = strlen(directory);
@@ -282,7 +282,7 @@ static int copy_file(struct extraction *x, size_t number)
     return code;
 }
 
-/* path: where it is restored to, below the target */
+/* path: where the entry is restored to, below the target */
 static int extract_entry(struct extraction *x, size_t number, const char *path)
 {
     lmc_file f = *lmc_reader_get_file(x->archive.reader, number);
@@ -301,7 +301,7 @@ static int extract_entry(struct extraction *x, size_t number, const char *path)
     return code == CODE_OK ? end_tree_file(&x->tree, &f) : code;
 }
 
-/* Whether it was restored already: "latest" and "latest/config.json" may both be named. */
+/* Whether the path was restored already: "latest" and "latest/config.json" may both be named. */
 static int is_made(const struct extraction *x, const char *path)
 {
     char *made = x->tree.root ? join_path(x->tree.root, path) : NULL;
@@ -311,7 +311,7 @@ static int is_made(const struct extraction *x, const char *path)
     return result;
 }
 
-/* Restores what a link leads to: in its own place, unless it is there already, or in the link's. */
+/* Restores what a link leads to: at its own path, unless it is there already, or at the link's. */
 static int extract_led(struct extraction *x, const struct led *l)
 {
     const size_t size = strlen(l->real);
@@ -344,8 +344,8 @@ static int is_restored(const struct extraction *x, const char *path)
     return lmc_reader_find_file(x->archive.reader, path, &number) == LMC_OK && x->is_done[number];
 }
 
-/* Makes wanted symbolic links, and hard links: of several names of one file, those that were
- * restored become one file again, by links to the first of them. */
+/* Makes the wanted symbolic links. Also makes hard links: restored files that were names of one
+ * file become one file again. */
 static int make_wanted_links(struct extraction *x)
 {
     const struct links *const l = &x->links;
@@ -396,7 +396,7 @@ static void say_links(const struct extraction *x)
 static int check_names(struct extraction *x)
 {
     struct wanted *w = &x->wanted;
-    if (!x->target && w->named_lost) /* on standard output, what it leads to replaces a link */
+    if (!x->target && w->named_lost) /* standard output gets a link's file instead of the link */
         return fail(CODE_ERROR, x->archive.name,
                     "'%.300s' is a link to '%.300s', which the snapshot does not hold",
                     w->named_lost->path, w->named_lost->target);

@@ -1,10 +1,10 @@
 /* salvage.c - lmc salvage: what is intact in a damaged snapshot
  * SPDX-License-Identifier: MIT
  *
- * The output is a directory: whole/ has the files of which nothing is lost; partial/ those with
- * losses, which read as zeros; unnamed/ the contents of files whose names and sizes are lost;
- * unplaced/ single blocks whose place in the files is unknown, too. salvage.json lists all losses,
- * so that nobody takes those zeros for data.
+ * The output is a directory. whole/ has files without losses. partial/ has files with losses, which
+ * read as zeros. unnamed/ has contents of files whose names and sizes are lost. unplaced/ has
+ * single blocks whose place in their file is unknown, too. salvage.json lists all losses, so that
+ * nobody takes the zeros for data.
  */
 #include "verbs.h"
 
@@ -52,7 +52,7 @@ static const char *name_loss(enum lmc_status status)
     }
 }
 
-/* A loss within a range of the file: bytes from the start of the range on, and elements. */
+/* A loss in a range of the file: bytes [from, to) and elements [first, last) of the range. */
 struct lost_part {
     uint64_t from, to, first, last;
     enum lmc_status status;
@@ -261,7 +261,7 @@ static int end_report(struct salvage *s)
     end_json(&s->list, ']');
     put_summary(s);
     end_json_line(&s->list);
-    errno = 0; /* that of an earlier failed write is lost */
+    errno = 0; /* the errno of an earlier failed write is lost */
     if (fflush(s->report) != 0 || ferror(s->report) ||
         (fsync(fileno(s->report)) != 0 && errno != EINVAL))
         return fail_report(errno ? errno : EIO);
@@ -367,7 +367,7 @@ static int next_range(struct salvage *s, lmc_salvage_range *range, int *is_end)
     return status == LMC_OK ? CODE_OK : fail_archive(&s->archive, status);
 }
 
-/* Recovers file number n. *range: its first range; replaced by the first one of the next file. */
+/* Recovers file number n. *range: its first range; on return, the first range of the next file. */
 static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, int *is_end)
 {
     const lmc_file *file = lmc_reader_get_file(s->archive.reader, n);
@@ -443,7 +443,7 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
     return code;
 }
 
-/* Finds the base that the header names, as restoring does. A base that is given must be that one.
+/* Finds the base that the header names, as restoring does. A base that is given must be that base.
  * If none is given or found, only what needs no base is recovered. */
 static int find_salvage_base(struct salvage *s, const lmc_base **base)
 {
@@ -461,8 +461,8 @@ static int find_salvage_base(struct salvage *s, const lmc_base **base)
     return CODE_OK;
 }
 
-/* Chooses the base that the header names. If the header is damaged, the first one that is given:
- * the checksum of each block shows whether it is the right one. */
+/* Chooses the base that the header names, or, if the header is damaged, the first one that is
+ * given: the checksum of each block shows whether it is the right base. */
 static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 {
     const struct options *o = s->o;
@@ -481,7 +481,7 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
     lmc_reader_options options = {0};
     options.base = base;
     options.lender = s->archive.lender;
-    lmc_reader_free(s->archive.reader); /* it was only for finding the base */
+    lmc_reader_free(s->archive.reader); /* this reader was only for finding the base */
     lmc_salvage_free(s->salvage);
     enum lmc_status status = lmc_salvage_open(&s->salvage, &source, &options);
     s->archive.reader = lmc_salvage_reader(s->salvage);

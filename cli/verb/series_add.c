@@ -35,8 +35,8 @@ static int is_or_holds(const char *outer, const char *inner)
     return is_same_file(outer, inner) || lies_within(inner, outer);
 }
 
-/* Checks that a series can hold such a source, and that the source does not contain the series. To
- * be called before the series is created. */
+/* Checks that a series can hold the source, and that the source does not contain the series. To be
+ * called before the series is created. */
 static int check_newcomer(const char *path, const struct options *o)
 {
     struct stat st, link;
@@ -171,8 +171,8 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     return save_manifest(s); /* on error series.json may lack it: the source stays */
 }
 
-/* The series has a snapshot of this name already. If an add with --rm was killed, files of its
- * source may be left: checks that these equal the snapshot, so that they can be removed. */
+/* For a name that the series has already. If an add with --rm was killed, files of its source may
+ * be left: checks that these files equal the snapshot, so that they can be removed. */
 static int add_again(struct series *s, const struct newcomer *c, const struct snapshot *e)
 {
     struct chain chain;
@@ -251,7 +251,7 @@ struct watched {
     uint64_t digest;
     double since;   /* when it was first seen in this state, by now() */
     double tried;   /* when adding it last failed; 0: never */
-    int is_told;    /* it was reported that it is left there */
+    int is_told;    /* reported: it is left there */
     int is_awaited; /* another program has it open for writing, which was reported */
 };
 
@@ -268,7 +268,7 @@ static void free_watched(struct watched *list, size_t n)
     free(list);
 }
 
-/* Whether to add such entries. Links are skipped, as "latest" is usually one. */
+/* Whether entries of this name are added. Links are skipped, as "latest" is usually one. */
 static int is_watched(const struct watch *w, const char *name)
 {
     struct stat st;
@@ -304,9 +304,9 @@ static int list_watched(struct watch *w)
     return error ? fail_errno(w->source, error, "cannot read the directory") : CODE_OK;
 }
 
-/* Whether it has not changed for the settle time, as far as this process has seen. --once looks
- * only once, so it must trust the file's times and the clock, though either may be wrong. is_added:
- * it is in the series; then it may be empty, as a killed --rm may leave it. */
+/* Whether the entry has not changed for the settle time, as far as this process has seen. --once
+ * looks only once, so it must trust the file's times and the clock, which may be wrong. is_added:
+ * the series has it; then it may be an empty directory that a killed --rm has left. */
 static int is_settled(const struct watch *w, struct watched *e, const struct look *k, int is_added)
 {
     double settle = (double)w->o->settle, age;
@@ -322,7 +322,7 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
     return k->is_whole && (k->n_files || is_added) && (age >= settle || now() - e->since >= settle);
 }
 
-/* Whether nothing is left to do: it is in the series, and is not to be removed. */
+/* Whether nothing is left to do: the entry is in the series, and is not to be removed. */
 static int is_finished(const struct watch *w, struct watched *e, const char *path,
                        const struct snapshot *added)
 {
@@ -344,7 +344,7 @@ static int is_finished(const struct watch *w, struct watched *e, const char *pat
     return 1;
 }
 
-/* Whether another program has it open for writing: one that pauses may go on. */
+/* Whether another program has the entry open for writing: it may pause, and write more later. */
 static int is_left_to_writer(struct watched *e, const char *path, const struct look *k)
 {
     if (k->is_written && !e->is_awaited)

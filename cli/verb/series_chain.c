@@ -4,7 +4,7 @@
 #include "../format/print.h"
 #include "../input/base.h"
 
-/* Whether it can be the base of others. */
+/* Whether the snapshot can be the base of others. */
 static int is_there(const struct snapshot *e)
 {
     return e->state != STATE_ADDING && e->state != STATE_GONE && e->file == FILE_THERE;

@@ -29,7 +29,7 @@ const char *find_fault_of_name(const char *name)
     return string ? NULL : "is not UTF-8";
 }
 
-/* As in step1000, iter_1000, Step=1000. */
+/* Whether the number at `at` follows a word, as in step1000, iter_1000, Step=1000. */
 static int follows_step(const char *name, const char *at)
 {
     static const char *const words[] = {"step", "iter"};
@@ -41,7 +41,7 @@ static int follows_step(const char *name, const char *at)
 }
 
 /* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; else
- * the last one that follows no letter, as in bf16; else the last one. Returns 0 if none. */
+ * the last one that follows no letter (16 in bf16 does); else the last one. 0: none. */
 static int find_number(const char *name, uint64_t *number)
 {
     const char *found = NULL;

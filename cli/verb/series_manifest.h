@@ -4,24 +4,24 @@
  * The directory of a series holds a file NAME.lmc for each snapshot, series.json and .lock.
  * series.json lists the valid names, in the order of adding. A name is reserved there before its
  * file exists, and confirmed when the file is complete. Only the header of a delta names its base,
- * as gc may replace a file by one with the same content and another base.
+ * as gc may replace a file by a file with the same content and another base.
  *
  * Nothing is removed before its replacement is on the disk. A source is removed after its snapshot
- * was compared with it and confirmed in the list; a forgotten snapshot, when no kept one needs it
- * any more. The states of a snapshot; each is in series.json on the disk before the next step:
+ * was compared with it and confirmed in the list. A forgotten snapshot is removed when no kept one
+ * needs it. Each state is in series.json on the disk before the next step:
  *
  *   none --1--> adding --2--> kept --3--> forgotten --5--> gone
  *     ^           |             ^              |
  *     +-----6-----+             +------4-------+
  *
- *   1  add reserves the name. Until 2, a file of that name does not count, and the source is
- *      there
+ *   1  add reserves the name. Until step 2, a file of that name does not count, and the
+ *      source stays
  *   2  the file is whole and on the disk; before --rm, it was compared with the source
- *   3  prune. The file stays, as kept ones may still need it
+ *   3  prune. The file stays, as kept snapshots may still need it
  *   4  keep
- *   5  gc. Kept ones that needed it are coded again, without it; its file is removed. The name
- *      stays, so that watch does not add it once more; add may take it
- *   6  an add failed or was killed: it, or the next command that locks, removes file and entry
+ *   5  gc. Kept snapshots that needed it are coded again, without it; its file is removed. The
+ *      name stays, so that watch does not add it again; add may use the name
+ *   6  add failed or was killed: add, or the next command that locks, removes file and entry
  *
  * A kill leaves one of these states, and the next command goes on from there.
  */
@@ -54,7 +54,7 @@ struct snapshot {
     enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
     uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* its base */
     int is_delta;
-    uint32_t depth; /* deltas of its chain, see measure_depths(); from DEPTH_LOOSE on: broken */
+    uint32_t depth; /* deltas in its chain, see measure_depths(); from DEPTH_LOOSE on: broken */
     uint64_t packed_size;
 };
 
@@ -107,15 +107,15 @@ struct snapshot *find_name(const struct series *s, const char *name);
 /* The last snapshot of that state; NULL: there is none. */
 struct snapshot *find_latest(const struct series *s, enum snapshot_state state);
 
-/* Finds the snapshot of that name; or, among those of that state, the last one (for "latest") or
- * the one with that number in its name. */
+/* Finds the snapshot of that name; or, among the snapshots of that state, the last one (for
+ * "latest") or the one with that number in its name. */
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
                  struct snapshot **found);
 
 /* All entries in that order; valid until an entry changes. */
 struct snapshot **sort_series(const struct series *s, enum series_order order);
 
-/* To be called when entries have changed: all orders will be sorted again. */
+/* To be called when entries have changed: all orders are sorted again when they are needed. */
 void forget_order(const struct series *s);
 
 /* Reads the header of the snapshot's file. */
@@ -126,8 +126,8 @@ void look_at_file(struct snapshot *e);
 /* Reads series.json, and looks at the files. */
 int load_manifest(struct series *s);
 
-/* Writes series.json. CODE_OK: it is on the disk. After an error the old or the new one is there,
- * as after a kill. */
+/* Writes series.json. CODE_OK: it is on the disk. After an error, as after a kill, the old or the
+ * new list is there. */
 int save_manifest(const struct series *s);
 
 /* -- opening and locks -- */
@@ -183,7 +183,7 @@ int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size,
 /* Checks that the file is the snapshot that was added. */
 int check_entry(const struct series *s, const struct snapshot *e);
 
-/* Checks that all kept snapshots can be restored, as far as this shows without reading all data.
+/* Checks that all kept snapshots can be restored, as far as possible without reading all data.
  * known: NULL, or zeros, which become a mark for each entry that is needed. */
 int check_kept(const struct series *s, int only_kept, unsigned char *known);
 

@@ -122,8 +122,8 @@ int series_keep(const struct options *o) { return mark_and_change(STATE_KEPT, o)
 /* If a kill leaves this file behind, a later command removes it. */
 #define RECODED_NAME ".lmc-recode"
 
-/* Checks that both restore the same bytes. Fingerprints do not suffice: they do not cover the
- * headers of files. */
+/* Checks that both snapshots restore the same bytes. Fingerprints do not suffice: they do not cover
+ * the headers of files. */
 static int compare_archives(const struct archive *a, const struct archive *b)
 {
     size_t n = snapshot_info(a->reader).n_files;
@@ -147,7 +147,7 @@ static int compare_archives(const struct archive *a, const struct archive *b)
                        "Please report this");
 }
 
-/* Reads the new file as a whole, and compares what the indexes say. */
+/* Checks the new file as a whole, and compares its index with that of the old file. */
 static int check_recoded(const char *old, const char *recoded, const struct options *o)
 {
     struct archive a, b;
@@ -169,8 +169,8 @@ static const struct snapshot *choose_new_base(const struct series *s, const stru
     return NULL;
 }
 
-/* Replaces the old file while readers are locked out. Both restore the same. The new file gets the
- * present time: its size may be the same, and rsync compares only size and time. */
+/* Replaces the old file while readers are locked out. Both restore the same content. The new file
+ * gets the present time: its size may be the same, and rsync compares only size and time. */
 static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
 {
     int error = lock_out_readers(s);
@@ -194,7 +194,7 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     struct chain c;
     tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
          onto ? onto->name : "");
-    if (s->o->dry_run) { /* the next steps depend on it */
+    if (s->o->dry_run) { /* later steps read these fields */
         e->is_delta = onto != NULL;
         if (onto) memcpy(e->wanted, onto->fingerprint, sizeof e->wanted);
         return CODE_OK;
@@ -217,8 +217,8 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     return code;
 }
 
-/* Codes kept deltas again if their base is not kept, from the oldest on. All deltas find their
- * bases at any time: no file is removed before the last one is done, and no chain grows. */
+/* From the oldest on, codes again the kept deltas whose base is not kept. All deltas always find
+ * their bases, as files are removed only after all this coding. No chain grows. */
 static int recode_stranded(struct series *s, size_t *n_recoded)
 {
     int code = CODE_OK;
@@ -279,8 +279,8 @@ static void say_freed(const struct series *s, size_t n, uint64_t before, size_t 
             (unsigned long long)(after - before));
 }
 
-/* Removes the files of forgotten snapshots, a delta before its base. A file that is not the one
- * that was added stays. */
+/* Removes the files of forgotten snapshots, a delta before its base. Keeps a file that differs from
+ * the one that was added. */
 static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
 {
     struct snapshot **list = sort_series(s, BY_DEPTH);

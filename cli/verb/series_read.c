@@ -27,7 +27,7 @@ static const char *kind_of_entry(const struct snapshot *e)
                                      : "anchor";
 }
 
-/* One word for state and file. While a snapshot is added, its file does not count as missing. */
+/* The state of an entry and its file. While a snapshot is added, its file is not called missing. */
 static const char *condition_of_entry(const struct snapshot *e)
 {
     const int is_told =
@@ -35,7 +35,7 @@ static const char *condition_of_entry(const struct snapshot *e)
     return is_told ? state_names[e->state] : kind_of_entry(e);
 }
 
-/* 80 columns wide if names have 11. Sizes in bytes, seconds and shares are in --json. */
+/* The row has 80 columns if names have 11. Sizes in bytes, seconds and shares are in --json. */
 static void print_entry(const struct series *s, const struct snapshot *e, int width)
 {
     const struct snapshot *base = find_base_of(s, e, 0);
@@ -170,7 +170,7 @@ static const char *missing_suffix(const struct snapshot *e)
     return strcmp(container_suffix(e->name), suffix) == 0 ? "" : suffix;
 }
 
-/* The output's path: as the options name it, or by its name with that suffix. To be freed. */
+/* The output's path: of -o, or else the snapshot's name with missing_suffix(). To be freed. */
 static char *name_restored(const struct snapshot *e, const struct options *o)
 {
     const char *suffix = missing_suffix(e);
@@ -231,7 +231,7 @@ static int verify_entry(const struct series *s, const struct snapshot *e)
     return code;
 }
 
-/* Verifies all that are kept, and what they need. If a scratch file can be made, each file is read
+/* Verifies all kept snapshots and their bases. If a scratch file can be made, each file is read
  * once, else each snapshot is restored through its chain. */
 static int verify_all(const struct series *s)
 {

@@ -55,7 +55,7 @@ static int keep_list(const char *path, const char *old)
 
 /* -- what the old list had -- */
 
-/* Copies what the files do not tell from the old list, for files that are still what was added. */
+/* Copies what only the old list has, for files that are unchanged since they were added. */
 static void take_over(struct series *s, struct series *old)
 {
     for (size_t i = 0; i < s->n; i++) {

@@ -51,7 +51,7 @@ static void take_scan(void *user, size_t number, const struct scan *scan)
 }
 
 /* An old tensor is compared with at most one new tensor. If several have its name, as weights and
- * gradients in two files may, the one in the file of the same path is taken; others are added. */
+ * gradients in two files may, the one in the file of that path is taken; others are new. */
 static void pair_rows(struct diff *d)
 {
     struct diff_row **taker = (struct diff_row **)zeroed(d->old_items.n, sizeof *taker);
@@ -131,12 +131,12 @@ static void free_stats(struct stats *s)
 
 /* -- sums -- */
 
-/* The dtypes, with LMC_AUTO for those that are bytes to the codec; and all together. */
+/* Kinds of sums: a dtype; LMC_AUTO for dtypes that the codec takes as bytes; all together. */
 enum { STATS_ALL = LMC_DTYPE_COUNT, STATS_KINDS };
 
 struct stats_sum {
     uint64_t n_items, size, n, n_zero, direct;
-    double plane_sizes[SCAN_MAX_WIDTH]; /* bytes by the entropies */
+    double plane_sizes[SCAN_MAX_WIDTH]; /* bytes, by entropy */
     uint64_t n_compared, n_changed, n_signed, n_flipped,
         delta; /* n_signed: compared, and with a sign */
     uint64_t exponents[SCAN_MAX_EXPONENTS];
@@ -216,8 +216,8 @@ static void print_exponent(const struct scan_format *f, const struct stats_sum *
     else printf(" %4d", (int)e - (int)f->exponent_bias);
 }
 
-/* sum: of one kind, or of one tensor; then status tells why it was not compared. n_planes 0: for a
- * narrow table. */
+/* sum: of one kind, or of one tensor; then status tells why the tensor was not compared, or is
+ * NULL. n_planes 0: for a narrow table. */
 static void print_numbers(const struct stats_sum *sum, int kind, int has_old, const char *status,
                           unsigned n_planes)
 {
@@ -274,7 +274,7 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
     free(sum);
 }
 
-/* Prints single tensors, too, with -v or if there are at most two snapshots. */
+/* With -v, or for at most two snapshots, also prints single tensors. */
 static void print_stats(const struct stats *s)
 {
     struct stats_sum *sums = (struct stats_sum *)resize(NULL, STATS_KINDS, sizeof *sums);

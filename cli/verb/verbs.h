@@ -26,12 +26,12 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
 int restore_file(const char *path, const struct options *o);
 
 /* Restores a part of the snapshot at the first name: what the other names match, what is below
- * matching directories, and what matching links lead to. It goes to a directory, which may exist,
- * or all bytes one after another to standard output. Only the blocks of these files are read. */
+ * matching directories, and what matching links lead to. The files go to a directory, which may
+ * exist, or to standard output, one after another. Only their blocks are read. */
 int restore_parts(const struct options *o);
 
-/* The path that the snapshot at path is restored to; NULL: standard output. is_part: a part of it
- * is, below what -o names. *code: an exit code; errors are reported. To be freed. */
+/* The path that the snapshot at path is restored to; NULL: standard output. is_part: only a part of
+ * it is restored, below the path of -o. *code: an exit code; errors are reported. To be freed. */
 char *name_target(const char *path, int is_part, const struct options *o, int *code);
 
 /* Whether a later argument of lmc -d is a snapshot, by its name or its content. */
@@ -45,8 +45,8 @@ int list_file(const char *path, const struct options *o);
 
 /* -- the other verbs -- */
 
-/* Writes a tensor of the snapshot at the first name: the one of the second name, behind which a
- * slice may follow, or the only one. With --file and no second name, writes that file. With
+/* Writes a tensor of the snapshot at the first name: the tensor of the second name (a slice may
+ * follow the name), or else the only tensor. With --file and no second name, writes that file. With
  * --safetensors, the other names are patterns, and all matching tensors are written. */
 int cat_tensors(const struct options *o);
 
@@ -61,7 +61,7 @@ int show_stats(const struct options *o);
 int recode_snapshot(const char *tip, const char *onto, const struct options *o);
 
 /* Makes one delta out of the named ones, which may be in any order, against the first --base that
- * is none of them. */
+ * is not one of them. */
 int fold_deltas(const struct options *o);
 
 int rebase_snapshot(const struct options *o);
@@ -70,7 +70,7 @@ int rebase_snapshot(const struct options *o);
 int verify_files(const struct options *o);
 
 /* The last name is the target, the others are deltas. After an error the target is unchanged or
- * half applied; if it is half applied, the same command goes on. */
+ * half applied; if half applied, the same command completes it. */
 int apply_deltas(const struct options *o);
 
 /* Recovers what is intact of the snapshot to a directory: -o, or NAME.salvaged. CODE_OK: all of it;

@@ -244,7 +244,7 @@ static void say_ok(const struct verification *v, const struct node *node)
             node->is_delta ? format_hex(wanted, node->wanted, SHORT_FINGERPRINT) : "");
 }
 
-/* Checks the whole file. Its stage has afterwards what its children need. */
+/* Checks the whole file. On return, the stage has what the children of the node need. */
 static int restore_node(struct verification *v, const struct node *node, const lmc_base *base,
                         struct stage *stage)
 {
@@ -280,9 +280,9 @@ static int restore_node(struct verification *v, const struct node *node, const l
     return code;
 }
 
-/* Verifies the node, whose base is `base` (NULL: none), and all nodes below it. blocker: NULL, or
- * the file that could not be verified and that this one needs. The last child, the heaviest, needs
- * no call: so calls nest no deeper than the logarithm of the number of nodes. */
+/* Verifies the node, whose base is `base` (NULL: none), and all nodes below it. blocker: NULL, or a
+ * file that the node needs and that could not be verified. The last child, the heaviest, needs no
+ * call: so calls nest no deeper than the logarithm of the number of nodes. */
 static void verify_below(struct verification *v, const struct node *node, const lmc_base *base,
                          const char *blocker)
 {

@@ -1,8 +1,8 @@
 #pragma once
 #include "base/platform.h"
 
-/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller, and spec 2.2 which rules of the format it stands for.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each status
+ * means for a caller; spec 2.2 says which broken rule of the format gives which status.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */

@@ -65,8 +65,8 @@ enum {
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
-/* The first and the last bytes of an LMC file. As in PNG, a byte that is not ASCII and two kinds of
- * line ends show damage by a transfer as text. Drafts of the format began with 83 or 8C. */
+/* The first and the last bytes of an LMC file. As in PNG, they have a non-ASCII byte and two kinds
+ * of line ends, because a transfer as text changes these. Format drafts began with 83 or 8C. */
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};

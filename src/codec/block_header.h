@@ -23,7 +23,7 @@
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as 4 bytes, followed by the header. */
+/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];

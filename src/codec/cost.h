@@ -15,26 +15,26 @@
 #ifndef LMC_NO_ENCODER
 #define LMC__CYCLE 1024u
 
-/* To partition a byte and merge it again, by how many of the node's children are one symbol. */
+/* Time to partition a byte and merge it again; index: number of children that are one symbol. */
 static const uint16_t lmc__merge_time[3] = {512, 400, 118};
 
-/* To flatten a byte to bit planes and back, by the number of planes. */
+/* Time to flatten a byte to bit planes and back; index: the number of planes. */
 static const uint16_t lmc__flat_time[LMC__MAX_FLAT + 1] = {0, 0, 280, 330, 390, 460, 540};
 
-/* To nest a byte of a mask, by level of its frozen tree: twice the time of the tree's merges at its
- * density of ones, because the lists are short. */
+/* Time to nest a byte of a mask; index: level of its frozen tree. It is twice the time of the
+ * tree's merges at its density of ones, because the lists are short. */
 static const uint16_t lmc__frozen_time[LMC__FROZEN_LEVELS] = {3500, 3600, 4700, 3900, 3500,
                                                               2900, 2100, 1900, 1600, 1400};
 
-/* Inner nodes of each frozen tree, a flat node counted as one. Then the fixed time of a node, and
- * of a nested mask (the tables of its tree, copies). */
+/* Inner nodes of each frozen tree; a flat node counts as one. NODE_TIME: fixed time of a node;
+ * NEST_TIME: fixed time of a nested mask (tables of its tree, copies). */
 static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47,
                                                               51, 37, 37, 29, 31};
 #define LMC__NODE_TIME (100u * LMC__CYCLE)
 #define LMC__NEST_TIME (1500u * LMC__CYCLE)
 
-/* What a level is: see enum lmc_level. Deltas are small, so their bits are worth more. Classes have
- * their own costs (plan_delta.h). */
+/* What a level means here; see also enum lmc_level. Deltas are small, so their bits are worth more.
+ * Classes have their own costs (plan_delta.h). */
 typedef struct lmc__effort {
     uint32_t direct_worth, delta_worth; /* of a bit, as time */
     unsigned sample;                    /* how many quarters of it are used, at most; 0: all

@@ -15,7 +15,7 @@
  * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
  * a tree, and 3 trees deep. */
 
-/* The state of decoding a payload. Not usable after an error. */
+/* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -59,7 +59,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 /* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
  * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
- * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, at the next nesting. Bits
  * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -130,10 +130,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
- * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
- * right child's, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
+ * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
+ * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
+ * behind the left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -194,17 +194,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
- * bytes of the payload follow it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. A raw list stays in the payload if at least
+ * `slack` bytes follow it there; else it is copied.
  *
  *     mode       side                   bytes in the payload (spec 6)
- *     raw        in the payload         n bytes
+ *     raw        in payload, or copied  n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * If the root of a tree needs a merge, the caller must merge: get_planes.h does so while it joins
  * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
- * root->mask is NULL. If *root already has another tree's root, that is merged first. */
+ * root->mask is NULL. If *root already has the root of another tree, that root is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -243,7 +243,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, with the root merged. */
+/* As lmc__begin_list, but the root is merged, too. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;

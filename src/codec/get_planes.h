@@ -21,8 +21,8 @@
  * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
  * unchanged, but a block whose CRC is wrong does not.
  *
- * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
- * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
+ * join_root merges the block's last tree; encoders use it for the top plane. Other roots' masks
+ * stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h counts a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {

@@ -13,9 +13,9 @@
  *
  * It is checked in this order: each number of the head, then how these go together, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
- * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
- * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
- * stay in the first cache:
+ * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
+ * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
+ * elements stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -23,7 +23,7 @@
 
 #ifndef LMC_NO_QUANTIZE
 
-/* The payload up to its codes. Pointers lead into the payload and the workspace. */
+/* The payload up to its codes. Its pointers are into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
     uint64_t first;           /* elements of the first group that are in earlier blocks */
@@ -129,10 +129,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
- * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
- * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
- * else a byte without the top bit never is (and). */
+/* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
+ * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
+ * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
+ * more (or); else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -147,7 +147,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
+/* Codes [at, at + n) of a side. A constant is first written to `room`, n times. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;

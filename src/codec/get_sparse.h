@@ -16,14 +16,14 @@
  * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
  * If few elements are coded, that is slower. */
 
-/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The
  * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
 /* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
+    uint32_t *end, *cap; /* where the next index goes; the end of the room for indices */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
@@ -57,8 +57,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
- * with LMC__NO_CHANGE. */
+/* Reads the masks of all classes that are not empty. *fits: as in lmc__get_numbers. The indices of
+ * each class end with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {

@@ -3,8 +3,8 @@
 #include "base/bytes.h"
 
 /* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
- * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
- * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
+ * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
  * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
  * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)

@@ -2,13 +2,13 @@
 #include "base/platform.h"
 #include "base/wire_block.h"
 
-/* Code lengths for counted symbols, at most 15 bits. Integers only, and ties depend only on the
- * order of the weights: so all machines find the same lengths. */
+/* Code lengths for counted symbols, at most 15 bits. Only integers are used, and ties depend only
+ * on the order of the weights: so all machines find the same lengths. */
 
 #ifndef LMC_NO_ENCODER
 /* Sorts n different numbers (see lmc__choose_plane) in descending order: counts, given in the order
- * of their symbols. Counts of exponents rise to a peak and fall again. So taking the smaller one of
- * both ends almost sorts them, and Shell's sort (Knuth's gaps) has little left to do. */
+ * of their symbols. Counts of exponents rise to a peak and fall again. So taking the smaller of
+ * the two outer counts again and again almost sorts them; Shell's sort (Knuth's gaps) ends it. */
 static void lmc__sort_descending(uint32_t *v, unsigned n)
 {
     uint32_t sorted[256];
@@ -28,7 +28,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  * lengths are set in ascending order, and the codes fill the code space exactly.
  *
  * 1. The tree, with two queues (van Leeuwen, 1976): leaves and inner nodes. The two lightest nodes
- *    without a parent get one, until one node is left. Leaves are taken from the lightest on, and
+ *    without a parent get one, until one such node is left. Leaves are taken from the lightest on;
  *    parents are made in ascending order of weight, so both queues are sorted.
  *
  * 2. The number of codes of each length. Inner nodes are visited from the root down, in the reverse
@@ -37,7 +37,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  *
  * 3. The limit, as in libdeflate: if a node's children would be deeper than the limit, the deepest
  *    leaf that is above the limit gets two children instead. The sum of 2^-length stays 1. There
- *    always is such a leaf: if all were at the limit, there would be 2^limit. The result is
+ *    always is such a leaf: with all leaves at the limit, there would be 2^limit > n. The result is
  *    slightly longer than the best limited code.
  *
  * 4. The heaviest weights get the shortest codes. */

@@ -4,13 +4,13 @@
 #include "codec/cost.h"
 #include "codec/huffman.h"
 
-/* Chooses code lengths. Huffman's are the smallest. But in trees with many leaves (fp8, fp16, int8)
- * nearly each bit of a code takes a merge. An aligned group of 2, 4 .. 64 leaves of one length is
- * one flat node (tree.h), which replaces up to six merges.
+/* Chooses code lengths. Huffman's lengths take the fewest bits. But in trees with many leaves (fp8,
+ * fp16, int8) nearly each bit of a code takes a merge. An aligned group of 2, 4 .. 64 leaves of one
+ * length is one flat node (tree.h), which replaces up to six merges.
  *
  * So the symbols, sorted by descending count, are also grouped to *units* of 2, 4 .. 32, and
  * Huffman's algorithm is run on the units. A unit of 2^D symbols at depth d is a flat node: its
- * leaves have length d + D. This costs little, because neighbours in that order have similar
+ * leaves have length d + D. This costs few bits, because neighbours in that order have similar
  * counts. */
 
 #ifndef LMC_NO_ENCODER
@@ -47,7 +47,7 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
     return time;
 }
 
-/* What lengths cost, as time; worth: of a bit. */
+/* The cost of a code with these lengths, as time; worth: of a bit (cost.h). */
 static uint64_t lmc__code_cost(const uint32_t *weights, const uint8_t *lengths, unsigned n,
                                int has_escape, uint32_t worth)
 {

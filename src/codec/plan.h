@@ -49,7 +49,7 @@ static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
     return bits - symbols;
 }
 
-/* The same in bits, rounded down. */
+/* lmc__entropy_q16 in whole bits, rounded down. */
 static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
 {
     return lmc__entropy_q16(counts, total) >> 16;
@@ -75,15 +75,15 @@ enum lmc__choice {
 #define LMC__MIN_SAVING 200u
 
 /* 1 if a list is not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit
- * for each symbol but one (Miller, 1955): 6 eighths. With 7 eighths, lists near the limit count as
- * raw, too. */
+ * for each symbol but one (Miller, 1955): `eighths` 6 corrects this. With 7, lists near the limit
+ * count as raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
            (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
-/* Returns how many symbols get a code. The rarest ones, from that rank on, are escaped. order:
+/* Returns how many symbols get a code. The other symbols, which are the rarest, are escaped. order:
  * count << 8, descending; *escaped: how many elements of total have no code.
  *
  * For escaped symbols with counts c and their sum S, the escape loses 8 S - (S log2 S - sum of c
@@ -109,9 +109,9 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* Returns the highest symbol of a short list that gets a code; higher ones are escaped. With a few
- * very high symbols, each value below them would take 4 bits of the header. The bits for a limit
- * are those of the symbols up to it, and of the others as an escape with 8 bits more. */
+/* Returns the highest symbol of a short list that gets a code; higher ones are escaped. Without
+ * this, each value below a few very high symbols would take 4 bits of the header. A limit costs the
+ * bits of the symbols up to it, and for each other symbol the escape and 8 bits. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
     uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, for symbols up to s */
@@ -165,8 +165,8 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *                     -> else                tree
  *
  * worth: of a bit, as time (cost.h). An escape is needed if symbols were escaped, if the list may
- * have symbols that the sample does not have, and for one symbol, because a code has at least two
- * leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
+ * have symbols that the sample does not have, or if there is only one symbol: a code has at least
+ * two leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
  * entries of `order` differ by the symbol, so every sort gives the same result. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -227,7 +227,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    /* The code fits the sample better than the list: that costs about a bit for each symbol. */
+    /* The code fits the sample better than the list: about one bit is added for each symbol. */
     bits += n_symbols;
     if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
                               lmc__tree_time(weights, lengths, n_wanted, has_escape))

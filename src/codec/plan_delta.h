@@ -47,7 +47,7 @@ typedef struct lmc__delta {
     lmc__grouping grouping;
     enum lmc__order order;
     int sparse;    /* a mask says which elements have changed; only these are coded */
-    uint64_t bits; /* that it takes, estimated */
+    uint64_t bits; /* of the delta, estimated */
     size_t border; /* bytes: if it is larger, coding without the prediction may be better */
 } lmc__delta;
 
@@ -69,8 +69,8 @@ typedef struct lmc__delta {
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number that is folded to 0, 1, 2 ... Most residuals are below
- * 16, and each of these has its own bucket. Above, each octave has two. Below 256 the bucket comes
- * from a table, which is faster than finding the octave. */
+ * 16, and each of these has its own bucket. Above, each octave has two buckets. Below 256 the
+ * bucket comes from a table, which is faster than finding the octave. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
@@ -107,9 +107,9 @@ typedef struct lmc__merging {
  * their residuals, and its threshold.
  *
  * Positions take n h(k / n) bits, h being the binary entropy. In n log n - (n - k) log (n - k) the
- * rounding of logarithms would matter. So it is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2,
- * which is less than a thousandth too large for k < n / 8. A class without changes counts 8 bytes,
- * and n / 512 bits for its nested mask.
+ * rounding of logarithms would matter. It is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2:
+ * less than a thousandth too large for k < n / 8. A class without changes counts 8 bytes, and
+ * n / 512 bits for its nested mask.
  *
  * The residuals' lowest plane is raw or a tree; in the planes above, only n_high elements are not
  * zero. */
@@ -237,7 +237,7 @@ static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
         counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
-    m->within = 0; /* lmc__sparse_class_bits counts them */
+    m->within = 0; /* lmc__sparse_class_bits counts these bits */
 }
 
 /* Merges class c with the next class, and moves up the classes behind. Then computes what merging c
@@ -253,8 +253,8 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
     if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
-/* Finds the best way to merge a few classes to at most `most`, by dynamic programming. Sets
- * n_classes and the classes' first keys; returns the bits of all. Each class above max_classes must
+/* Finds the best way to merge a few classes to at most `most`, by dynamic programming. Sets their
+ * new number and first keys; returns the bits of all classes. Each class above max_classes must
  * save 1/LMC__MORE_SAVING of the bits; in a sparse delta each class must save something.
  *
  *     cost[i][j]     of classes i .. j as one class
@@ -303,9 +303,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
 /* Finds the best classes. m->classes: counts by key of a sample in which n_equal residuals are
  * zero. Sets all of delta but its changes and border.
  *
- * Until LMC__FEW_CLASSES are left, it merges the two neighbours whose merge saves most, or costs
- * least; then it calls lmc__cut_classes. It takes at most 255 merges, of O(LMC__MAGNITUDES) each.
- * The first class begins at key 0, so only the others have thresholds (spec 5.2). */
+ * While more than LMC__FEW_CLASSES are left, it merges the two neighbours whose merge saves most or
+ * costs least: at most 255 merges, of O(LMC__MAGNITUDES) each. Then it calls lmc__cut_classes. The
+ * first class begins at key 0, so only the others have thresholds (spec 5.2). */
 static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
                                 size_t n_equal)
 {
@@ -345,8 +345,8 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
 }
 
 /* Estimates the bits of a block of n elements without a prediction: the sum over its planes, each
- * estimated as in lmc__is_raw, but at most as raw. rows: lists for the planes. The delta's estimate
- * uses the same sample, so both have similar errors. */
+ * estimated as in lmc__is_raw, but not larger than raw. rows: lists for the planes. The delta's
+ * estimate uses the same sample, so both have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {

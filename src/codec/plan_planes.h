@@ -8,7 +8,7 @@
 #include "codec/sample.h"
 
 /* Chooses how to code each plane of a block without a prediction, by a sample. From level MAX on
- * all bytes of the top plane are counted: it saves most. */
+ * all bytes of the top plane are counted, because this plane saves most. */
 
 #ifndef LMC_NO_ENCODER
 /* The counts of the top plane of all elements. All planes are split, which is faster than to pick
@@ -75,7 +75,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     return 1;
 }
 
-/* Sets choice[p] for each plane, and e->scratch->plans[p] if that is a tree. Returns 0 as above. */
+/* Sets choice[p] for each plane, and e->scratch->plans[p] for trees. Returns 0 without room. */
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
 {
     const unsigned top = block->width - 1;

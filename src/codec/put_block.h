@@ -37,7 +37,7 @@
 #ifndef LMC_NO_ENCODER
 /* Encodes without the prediction, as planes, in at most cap bytes and fewer bytes than the
  * elements. This and the next three functions return how the block is coded. payload_size is 0 if
- * it does not fit; dst is overwritten even then. */
+ * the payload does not fit; dst is overwritten even then. */
 static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_t cap,
                                             const lmc__block *block)
 {
@@ -53,7 +53,7 @@ static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_
     return coding;
 }
 
-/* The same against the prediction. */
+/* As lmc__encode_direct, but against the prediction. */
 static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t cap,
                                            const lmc__block *block, const lmc__delta *delta)
 {
@@ -76,10 +76,10 @@ static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t
  *
  *   1  the delta, if the verdict is DELTA; done if it takes at most delta.border bytes
  *   2  else without the prediction (direct)
- *   3  then the delta in fewer bytes than 2, unless the verdict is DIRECT, or 1 has shown that the
- *      delta takes more than 2
+ *   3  then the delta in fewer bytes than step 2 took, unless the verdict is DIRECT, or step 1 has
+ *      shown that the delta takes more
  *
- * There is only one buffer. So if 3 does not fit, 2 is encoded again. */
+ * There is only one buffer. So if the delta of step 3 does not fit, step 2 is done again. */
 static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, size_t cap,
                                               const lmc__block *block)
 {
@@ -127,7 +127,7 @@ static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size
         best_level = trial.level;
     }
     if (coding.payload_size || !best.payload_size) return best;
-    trial.level = best_level; /* a later trial has overwritten it */
+    trial.level = best_level; /* a later trial has overwritten the best payload */
     return lmc__encode_at_level(e, dst, cap, &trial);
 }
 
@@ -158,9 +158,9 @@ static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned widt
     job->dst_size = LMC_BLOCK_HEADER_SIZE + job->src_size;
 }
 
-/* Encodes job's block, but does not quantise it: the payload, then the header, which has its CRC.
- * If no payload is smaller than the elements, they are stored. DST_TOO_SMALL: there is no room for
- * the header, or for a block that must be stored. */
+/* Encodes job's block, but does not quantise it: the payload, then the header, which has the
+ * payload's CRC. If no payload is smaller than the elements, these are stored. DST_TOO_SMALL: there
+ * is no room for the header, or for a block that must be stored. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, void *ws,
                                          size_t ws_size)
 {

@@ -15,8 +15,8 @@
 #include "codec/plan_delta.h"
 
 /* Writes the payload of a block against its prediction (spec 5.2), as plan_delta.h has chosen. One
- * pass over both (the kernel group) computes the residuals, sorts them into classes by the
- * prediction, and splits them:
+ * pass over the elements and the base (the kernel group) computes the residuals, sorts them into
+ * classes by the prediction, and splits them:
  *
  *     elements \                                    class 0: plane 0 .. w-1 \
  *               residual -> by the key to ->        class 1: plane 0 .. w-1  } lists, coded
@@ -41,7 +41,7 @@ typedef struct lmc__grouped {
 } lmc__grouped;
 
 /* Removes zero residuals from the lists of class c, and sets its mask: bit i is 1 if residual i is
- * kept. The residuals move up in place, in all planes alike.
+ * kept. Kept residuals move to the front of each list.
  *
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
@@ -130,8 +130,8 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 }
 
 /* Writes one list of a class. If its tree is longer than the list, all lists are made again from
- * the elements; the CRC shows that they are the same. Returns 0 if there is no room, or if elements
- * have changed. */
+ * the elements; the CRC shows that these are the same. Returns 0 if there is no room, or if
+ * elements have changed. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {

@@ -13,14 +13,14 @@
  *     s = 2     low parts 1, 1, 1          in two bits each: 01 01 01
  *               quotients 1, 0, 2          in zeros, then a one: 01 1 001
  *
- * If bits are independent, and one in m is a one, Golomb's code with parameter m ln 2 is the best
+ * If bits are independent, and one bit in m is 1, Golomb's code with parameter m ln 2 is the best
  * code for single gaps (Gallager and Van Voorhis, 1975). Rice's restriction to powers of two costs
  * up to 1.7 % and saves a division. Unlike a frozen tree, gaps take no bytes for nodes: only 3
- * bytes, and the bits of each one. */
+ * bytes, and the bits of each gap. */
 
 #ifndef LMC_NO_ENCODER
-/* Chooses s for k ones in n bits. s and s + 1 cost the same if one bit in 2.08 * 2^s + 0.5 is a
- * one, where 2.08 = 1 / ln(golden ratio) (Kiely, 2004). 123 / 256 is 1 / 2.08. */
+/* Chooses s for k ones in n bits. s and s + 1 cost the same if one bit in 2.08 * 2^s + 0.5 is 1,
+ * where 2.08 = 1 / ln(golden ratio) (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
 {
     unsigned s = 0;

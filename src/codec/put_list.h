@@ -14,12 +14,12 @@
  *
  * A tree is written by partitioning. The list is mapped to ranks (tree.h). At each node, the kernel
  * partition makes a mask, one bit for each element, and the lists of the elements that go left and
- * right. The mask is written; then both lists are written likewise. A child's n is the number of
- * ones or zeros in its parent's mask, so it is not stored.
+ * right. The mask is written; then both lists are written in the same way. A child's n is the
+ * number of ones or zeros in its parent's mask, so it is not stored.
  *
- * The bytes of a mask in which one bit is rare can be compressed again. Then the mask is *nested*:
- * its bytes are a list, coded by the same recursion with a frozen tree (tree.h). Masks of that tree
- * may be nested, too.
+ * The bytes of a mask with few ones, or with few zeros, can be compressed again. Then the mask is
+ * *nested*: its bytes are a list, coded by the same recursion with a frozen tree (tree.h). Masks of
+ * that tree may be nested, too.
  *
  * Functions here return 0 if the output would pass e->end. Then the output is useless, and the list
  * is overwritten. They also return 0 if the list has a symbol without a code and there is no
@@ -29,9 +29,9 @@
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* 1 if nesting a mask probably saves bits that are worth its time (cost.h). A nested mask takes
- * about n / 200 bits more than its entropy. A short mask does not reach all nodes: one node for
- * eight bytes is counted. */
+/* 1 if nesting a mask probably saves bits that are worth the time of nesting (cost.h). A nested
+ * mask takes about n / 200 bits more than its entropy. A short mask does not reach all nodes: one
+ * node for eight bytes is counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -44,9 +44,9 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 6.4) for a mask with `rarer` rarer bits of n. From level 2 on
- * it is the level with the nearest logarithm. The limits of levels 0 and 1 are where two trees cost
- * the same (spec/frozen_trees.py). */
+/* The level of the frozen tree (spec 6.4) for a mask of n bits, of which `rarer` are the rarer bit.
+ * From level 2 on, the level is chosen whose probability has the nearest logarithm. The limits of
+ * levels 0 and 1 are where two trees cost the same (spec/frozen_trees.py). */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -118,8 +118,8 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 }
 
 /* The mask of a class is written as gaps if at most one bit in 2^LMC__GAPS_RARE_SHIFT is the rarer
- * one, and gaps are smaller than the mask. If it has at most LMC__GAPS_FEW bits, gaps are also
- * tried, and the smallest form is kept. */
+ * one, and gaps are smaller than the mask. If the mask has at most LMC__GAPS_FEW bits, gaps are
+ * also tried, and the smallest form is kept. */
 #define LMC__GAPS_RARE_SHIFT 4u
 #define LMC__GAPS_FEW ((size_t)1 << 15)
 
@@ -195,7 +195,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
 }
 
 /* 1 if the node has the tree's last leaf, and the tree has neither an escape nor a code for each
- * byte. Symbols without a code are in that node. */
+ * byte. Only that node can have symbols without a code. */
 LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
@@ -223,7 +223,7 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
  * The cases of spec 6.2: no bytes if there are no elements or one symbol; for the escape the
  * symbols, mapped back from ranks; for a flat node bit planes; else a mask and two children. The
  * partition writes the mask to its place in the output. Only if it does not fit there, the mask is
- * made on the stack: nested it may fit. A child that is one symbol needs no list.
+ * made on the stack: a nested mask may fit. A child that is one symbol needs no list.
  *
  * Recursion is at most 15 deep in each of up to three trees. Time is O(n) for each level of the
  * tree, so at most 15 n; for skewed lists little more than n. */
@@ -311,7 +311,7 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
     return lmc__put_node(e, lmc__root_of(tree, 0), row, spare, n);
 }
 
-/* The same for a plane whose root the kernel split_root has already partitioned by the ranks of
+/* As lmc__put_tree, for a plane whose root the kernel split_root has partitioned by the ranks of
  * e->scratch->root_tree, to root->mask, row and spare. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
@@ -350,7 +350,7 @@ enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* Writes a list of n bytes as its plan says. The lists row and spare are overwritten. root: as for
  * lmc__put_root, or NULL. A tree must be shorter than raw, which takes n + 1 bytes with its mode.
- * Whether a list really is constant is checked: a sample may be wrong, or elements have changed. */
+ * It checks whether a list really is constant: a sample may be wrong, or elements have changed. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)

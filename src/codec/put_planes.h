@@ -20,7 +20,7 @@
  *              +-> CRC
  *
  * If the first planes are raw, the split writes them to their place in the payload. With bf16 these
- * are all but the exponents. */
+ * are all planes except the exponents. */
 
 #ifndef LMC_NO_ENCODER
 /* The planes of a block, and all that is needed to make them again: coding a plane overwrites its

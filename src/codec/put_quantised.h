@@ -30,7 +30,7 @@ typedef struct lmc__quant_source {
     size_t n;
 } lmc__quant_source;
 
-/* n of its elements, from element i on. */
+/* n elements of a source, from element i on. */
 static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
                                       size_t n)
 {
@@ -41,8 +41,8 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
 }
 
 /* Finds the symbols of n F32 elements at x; returns how many are LMC__EXCEPTION. s: their
- * predictions, used only with is_predicted. With a table, each symbol becomes the nearest one with
- * a code. */
+ * predictions, used only with is_predicted. With a table, each symbol becomes the nearest symbol
+ * that has a code. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
                                 uint64_t first, size_t n)
@@ -236,8 +236,8 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  * another tensor, and a reader must get the same elements. *content: the restored elements, in the
  * workspace; not set if the block was coded without loss.
  *
- * With is_recovered the elements were quantised before, and are coded exactly; if that does not
- * fit, they are coded without loss. */
+ * With is_recovered the elements were quantised before, and are coded exactly; if their quantised
+ * form does not fit, the block is coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
 {

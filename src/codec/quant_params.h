@@ -16,9 +16,9 @@
  *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
  *                 these: almost like a logarithm
  *
- * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16. Their
- * product has at most 24 bits, as many as a float's mantissa, so it is exact on every machine. The
- * limits of scales keep the product normal and finite.
+ * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16 bits.
+ * Their product has at most 24 bits, as many as a float's mantissa, so it is exact on every
+ * machine. The limits of scales keep the product normal and finite.
  *
  * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
  * scale that follows from its prediction. First moments of an optimizer are predicted by second
@@ -47,8 +47,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it. Its maker owns it, with
- * codes and scales. */
+/* How the elements of one tensor are quantised. Block codecs only read the struct. Whoever fills it
+ * owns its arrays codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales follow from the prediction; else groups have scales */
@@ -59,7 +59,7 @@ typedef struct lmc__quant_params {
     uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
     uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t *scales; /* upper halves of scales; of the tensor's groups; decoding: of the block's */
+    uint16_t *scales; /* of groups (their upper halves): the tensor's; decoding, the block's */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
@@ -74,7 +74,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 }
 
 /* Sets *scale for element `first`, counted from where groups begin. Returns how many of n elements
- * share it. With is_predicted *scale is 0, and all share it. */
+ * have this scale. With is_predicted *scale is 0, and the result is n. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {

@@ -21,7 +21,7 @@ typedef struct lmc__block {
     const uint8_t *base; /* their prediction; or NULL */
     size_t n;
     unsigned width;
-    enum lmc__order order, own; /* of residuals, and by themselves (see dtypes.h) */
+    enum lmc__order order, own; /* with and without a prediction (see dtypes.h) */
     enum lmc_level level;
     uint64_t *sum; /* gets the elements' sum64 if they are coded as planes; or NULL */
     int may_group; /* 1: Grouping need not be 0 (see is_ungrouped in job.h) */
@@ -79,7 +79,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
 /* The planes of a sample. The caller pops its lists from the stack when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
-    uint8_t *room;      /* for its elements; NULL if they are the block's */
+    uint8_t *room;      /* for its elements; NULL if these are all of the block's */
     size_t n;           /* its elements */
 } lmc__sample;
 
@@ -93,7 +93,7 @@ static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsi
     return 1;
 }
 
-/* Pushes the lists for a sample of a block of n elements. Returns 0 as above. */
+/* Pushes the lists for a sample of a block of n elements. Returns 0 if there is no room. */
 static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
     sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
@@ -132,7 +132,7 @@ static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, siz
 }
 
 /* Chooses how to code a list of n bytes, by the given number of quarters of a sample of the list;
- * with 0 by all of it. */
+ * with 0, by the whole list. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
 {
@@ -153,10 +153,10 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
     return choice;
 }
 
-/* The order-0 entropy of planes of size bytes, split with this width and order, estimated by a
- * sample: bits per byte, in 1/1024. Each plane counts 128 bits more than its entropy, but at most
- * as raw, so that chance does not decide between planes that hardly compress. UINT64_MAX if there
- * is no room, which cannot happen. */
+/* Estimates by a sample the order-0 entropy of size bytes that are split with this width and order:
+ * bits per byte, in 1/1024. Each plane counts 128 bits more than its entropy, but at most as raw,
+ * so that chance does not decide between planes that hardly compress. UINT64_MAX if there is no
+ * room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {
@@ -175,8 +175,8 @@ static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t si
 }
 
 /* For LMC_AUTO: sets the width and orders whose planes have the least order-0 entropy in a sample.
- * A larger width is chosen only if it is better by a 128th, because a wrong guess costs more than a
- * missed one. The order of integers is tried only for the best width. */
+ * A larger width is chosen only if it is better by a 128th, because a width that is too large costs
+ * more than one that is too small. The order of integers is tried only for the best width. */
 static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
 {
     static const enum lmc__order orders[] = {LMC__ORDER_NONE, LMC__ORDER_FLOAT};

@@ -24,11 +24,11 @@ typedef struct lmc__cuda_walk {
     uint64_t at, end; /* in the file of the current span */
     const lmc__cuda_span *span;
     int is_file;   /* the span is a whole file, which has a CRC, too */
-    lmc_file file; /* with only these tensors */
+    lmc_file file; /* with only the tensors that lie whole in the span */
     lmc__digester digester;
 } lmc__cuda_walk;
 
-/* If nothing is to be checked, at becomes end. */
+/* If nothing is to be checked, sets w->at = w->end. */
 static void lmc__begin_walk(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w)
 {
     const lmc__cuda_span *const span = lmc__span_at(c, w->next_span++);
@@ -144,7 +144,7 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
     return r->options.skip_fingerprints || !last ? LMC_OK : lmc__check_whole(c, r);
 }
 
-/* c->given must be set. */
+/* The caller has set c->given; 0 if the packed bytes are not on the device. */
 LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
                                                  const lmc_cuda_part *parts, size_t n, void *stream)
 {

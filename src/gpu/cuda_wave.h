@@ -24,10 +24,10 @@
  *     own                  | copy 0 |          | copy 1 |    pieces of 0 | copy 2 |
  *     stream                         | decode 0         | decode 1      |         | decode 2 ...
  *
- * The host waits for the event `decoded` of a half before it looks at its statuses, and does that
- * before it fills the half again. The stream `own` copies a wave's pieces before it copies the next
- * wave into that half; `stream` waits for the event `copied` before it decodes. So nothing is
- * overwritten while it is still read.
+ * The host waits for a half's event `decoded`, then looks at its statuses, and only then fills the
+ * half again. The stream `own` copies a wave's pieces before it copies the next wave into that
+ * half; `stream` waits for the event `copied` before it decodes. So nothing is overwritten while it
+ * is still read.
  *
  *     status of a block     OK         its pieces may be copied
  *                           NOT_HERE   kernel.next tries it; after the last kernel, the CPU
@@ -109,8 +109,8 @@ static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *
 }
 
 /* Gets the headers of blocks whose packed bytes are on the device already: a kernel gathers them in
- * the memory of the half's table, which is not used yet. All addresses are there, then all
- * headers. */
+ * the memory of the half's table, which is not used yet. There the addresses come first, and the
+ * headers follow them. */
 static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h)
 {
     const size_t n = lmc__count_cuda_jobs(h), size = n * LMC_BLOCK_HEADER_SIZE;
@@ -145,8 +145,8 @@ static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc_
 
 /* -- blocks, when their headers are there -- */
 
-/* Copies bytes [from, to) of the stream from the bases of the block's parts to gpu_base; *left: how
- * many of them no part has. */
+/* Copies what predicts bytes [from, to) of the file stream from the parts' bases to gpu_base;
+ * *left: how many bytes no base has. */
 static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const lmc__cuda_job *job,
                                           uint64_t from, uint64_t to, uint64_t *left)
 {
@@ -218,7 +218,7 @@ static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc_reader *
     return LMC_OK;
 }
 
-/* The first kernel to try, from this one on, that the device can run. */
+/* The first kernel, from this one on, that the device can run and that is not passed over. */
 static int lmc__usable_kernel(const lmc_cuda *c, int kernel)
 {
     while (kernel != LMC__GPU_CPU && (!c->kernels[kernel] || c->is_passed[kernel]))
@@ -227,7 +227,7 @@ static int lmc__usable_kernel(const lmc_cuda *c, int kernel)
 }
 
 /* Checks the header as the reader does, and decides what decodes the block, and to where. A block
- * that is one piece is decoded directly to its part, unless the part has its base there. */
+ * of one piece is decoded directly to its part if that is aligned and cannot hold the base. */
 static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                         lmc__cuda_job *job)
 {
@@ -378,7 +378,7 @@ static enum lmc_status lmc__start_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_hal
 
 /* -- the CPU -- */
 
-/* Copies from pageable memory of the host, and to it, which are complete on return. */
+/* Copy from or to pageable memory of the host; the copy is complete on return. */
 static enum lmc_status lmc__copy_out(lmc_cuda *c, lmc__cu_address dst, const void *src, size_t size)
 {
     LMC__CUDA(c, cuMemcpyHtoDAsync_v2, (dst, src, size, c->own));
@@ -393,7 +393,7 @@ static enum lmc_status lmc__copy_back(lmc_cuda *c, void *dst, lmc__cu_address sr
 }
 
 /* Decodes blocks whose prediction only the reader has; neighbours of one part are read at once. *i:
- * the first; then the first behind them. */
+ * the first of them; on return, the first block behind them. */
 static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                              size_t *i)
 {
@@ -493,9 +493,9 @@ static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_
 
 /* -- statuses -- */
 
-/* Waits for the kernels, and takes the statuses of their blocks. Blocks that a kernel leaves go to
- * its next one; *n: how many. A kernel that leaves most of its blocks is not tried again in this
- * call. */
+/* Waits for the kernels, and takes the statuses of their blocks. Blocks that a kernel did not
+ * decode get its next kernel; *n: how many then have a kernel. A kernel that left most of its
+ * blocks is not tried again in this call if another one can follow it. */
 static enum lmc_status lmc__take_statuses(lmc_cuda *c, lmc__cuda_half *h, size_t *n)
 {
     size_t n_done[LMC__GPU_KERNELS], n_left[LMC__GPU_KERNELS], i;

@@ -13,26 +13,25 @@
 /*
  * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: writes the elements of src that differ from those of base to `changed`. Returns how
- * many, or SIZE_MAX if they are more than `most`. changed has room for `most`; its `place` has
- * LMC__PAD bytes more, which may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
- * returned. The block is coded from this list alone. So it has the elements, too: later they would
- * have to be fetched one by one from all over the block. src and base are read once, because they
- * may change meanwhile: so the list and the CRC are of the same bytes.
+ * list_changes: writes the elements of src that differ from those of base to `changed`. Returns
+ * their number, or SIZE_MAX if it exceeds `most`. changed has room for `most` elements; LMC__PAD
+ * bytes behind its array `place` may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
+ * returned. The block is coded from this list alone. So the list has the elements, too: fetching
+ * them later, one by one from all over the block, would be slow. src and base may change meanwhile.
+ * They are read only once, so the list and the CRC are of the same bytes.
  *
- * rank_changes: ones[c] = the ranks of the changed elements of class c: how many elements of the
- * class are before each of them in base. These are the ones of the class's mask. counts[c] =
- * elements of class c in base. The class of a changed element follows from changed->before: so the
- * lists have the lengths that count_classes gave for these bytes, even if base has changed since.
- * Few elements have changed; counting all others takes the time, in vectors as in count_classes.
- * src and base are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c. A rank is the number of
+ * elements of the class before the element in base: the place of its one bit in the class's mask.
+ * counts[c] = elements of class c in base. The class of a changed element follows from
+ * changed->before, even if base has changed since. So the lists have the lengths that count_classes
+ * gave for changed->before. Most of the time is for counting the many unchanged elements, with
+ * vectors as in count_classes. src and base are read exactly.
  */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* Writes the numbers of those of n elements that differ to place, behind n_changed others; `from`
- * is the first element's number. Returns how many numbers there are then; SIZE_MAX if they are more
- * than `most`, after writing `most`. Few elements differ, so words are compared, 32 bytes in a
- * step. */
+/* Writes the numbers of the elements that differ, of n from number `from` on, to place[n_changed]
+ * and on. Returns how many numbers `place` has then; SIZE_MAX if these would be more than `most`.
+ * Few elements differ, so words are compared, 32 bytes in a step. */
 LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
                                    const uint8_t *now, const uint8_t *before, size_t n,
                                    unsigned width, size_t from)
@@ -64,7 +63,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
 #endif
 
 #ifndef LMC_NO_ENCODER
-/* Entry j of changed: element i of the strips at src and base, which begin at element `from`. */
+/* Sets entry j of changed to element i of the strips at src and base (from element `from` on). */
 LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
                                   const uint8_t *src, const uint8_t *base, unsigned width)
 {
@@ -73,8 +72,8 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Entries [n_kept, n_changed) of changed, whose elements are all in one strip, from the strip's
- * copies; it begins at element `from`. */
+/* Fills entries [n_kept, n_changed) of changed from the copies of the strip that has all these
+ * elements; the strip begins at element `from`. */
 static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
                               size_t from, const uint8_t *now, const uint8_t *before,
                               unsigned width)
@@ -83,8 +82,8 @@ static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t
         changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
-/* Elements [i, n); n_changed before them have changed. A strip of both arrays is copied, then
- * compared. */
+/* Lists changes of elements [i, n); n_changed are listed already. A strip of both arrays is copied,
+ * then compared. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
@@ -134,8 +133,8 @@ LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, 
                            lmc__low_bytes_avx2(same[1], width));
 }
 
-/* Whole strips: one branch for 64 elements, of which few differ. Then the CRC of the copy, which
- * fetches the next strip meanwhile. */
+/* Whole strips, with one branch for 64 elements, of which few differ. Then the CRC of the strip's
+ * copy is computed, while the next strip is fetched. */
 LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
                                             const lmc__changed *changed, size_t most,
                                             const uint8_t *src, const uint8_t *base, size_t n,
@@ -173,9 +172,9 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
     return n_changed;
 }
 
-/* 256 bytes in a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that
- * count, without a branch on the data, which could not be predicted. The elements are added once
- * for each strip, from its copies. */
+/* 256 bytes in a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind the valid ones.
+ * So no branch depends on the data, which a CPU cannot predict. The elements are added once for
+ * each strip, from its copies. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -242,8 +241,8 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 }
 #endif
 
-/* The state of rank_changes: the first n elements are done, `next` of the changed ones were among
- * them, and counts[c] of them are of class c. */
+/* The state of rank_changes: the first n elements are done. `next` of them have changed, and
+ * counts[c] of them are of class c. */
 typedef struct lmc__ranking {
     uint32_t *ones[LMC__MAX_CLASSES]; /* the place of the next rank of each class */
     lmc__changed changed;
@@ -301,8 +300,8 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 }
 
 #if LMC__NEON
-/* The next step of 64 elements; m[c] is the mask of those in class c. An element's rank in its
- * class is the class's count before the step, plus the ones before it in the class's mask. */
+/* The next step of 64 elements; m[c] is the mask of the elements in class c. An element's rank is
+ * its class's count before the step, plus the ones before the element in the class's mask. */
 LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
                                 unsigned n_classes)
 {
@@ -413,8 +412,8 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n);
 }
 
-/* Steps of eight groups, whose classes are all found first. So one loop goes over the changed
- * elements of a step; its end is predicted better than that of a loop in each group. */
+/* Steps of eight groups. The classes of all eight are found first, so that one loop can go over the
+ * step's changed elements: CPUs predict its end better than the ends of eight loops. */
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                  uint32_t *const *ones, const uint8_t *base,
                                                  size_t n, unsigned width,

@@ -21,7 +21,7 @@
  *
  * Vector code compares keys with the highest key of class c, t[c] - 1, for each c in turn. So it
  * counts, or marks, the elements of class c *and of all before it* (on AVX-512, of all behind it).
- * Every element is in the last class or before, so the last class needs no comparison.
+ * Every element is in the last class or in one before it, so the last class needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
@@ -30,8 +30,8 @@
  *
  * A *tally*, if it is not NULL, is filled by count_classes and read by patch. It has a row for each
  * class but the last; a row has a byte for each group of 64 elements: how many of them are in that
- * class or before. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads it fill it,
- * and only for whole steps of LMC__TALLY_STEP elements.
+ * class or in one before it. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads
+ * it fill it, and only for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly.
  */
@@ -96,9 +96,9 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 }
 
 #if LMC__NEON || LMC__X86
-/* low_bytes: the lowest byte of each element of `width` vectors: log2(width) times every other byte
- * is dropped. keys: a shift moves the key to the lowest byte. Here the width is 4. An element,
- * whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
+/* low_bytes: the lowest byte of each element of `width` vectors. Each of log2(width) steps drops
+ * every other byte. keys: a shift moves the key to the lowest byte. Here the width is 4. An
+ * element, whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
@@ -152,14 +152,14 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 #if LMC__NEON
-/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: that cannot overflow in
- * 255 steps. vaddlv adds the 16 bytes without overflow. */
+/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: such a sum cannot
+ * overflow in 255 steps. vaddlv adds the 16 bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* up_to[c]: elements of classes 0 .. c */
     uint8x16_t highest[LMC__MAX_CLASSES];
     unsigned c;
     lmc__set_highest_neon(highest, grouping);
@@ -174,10 +174,10 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* in size_t, which has room for all */
+        /* a size_t has room for all elements */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* The rest first, since that sets the counts; then add class c's difference. */
+    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -192,7 +192,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of a step of LMC__TALLY_STEP elements. Later code does not depend on the width. */
+/* Loads the keys of LMC__TALLY_STEP elements. Code that uses keys does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
@@ -217,7 +217,7 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
     }
 }
 
-/* Which of 64 keys are in a range; which of the 64 elements at base have such keys. */
+/* in_range: which of 64 keys are in a range. find_keys: which of 64 elements have such keys. */
 LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
 {
     const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
@@ -233,9 +233,9 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* Counts the keys of a step up to each class. If a key is below the threshold, the saturated
- * difference, cut to 1, is 1. An instruction adds eight such bytes; the sums of eight groups become
- * bytes side by side.
+/* Counts the keys of a step up to each class. The saturated difference `threshold - key`, cut to at
+ * most 1, is 1 if the key is below the threshold, else 0. An instruction adds eight such bytes. The
+ * sums of eight groups become bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -275,8 +275,8 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
         threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
 }
 
-/* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than what the hardware fetches by itself. A prefetch behind the block does no harm. */
+/* Fetches the `size` bytes (of a step) that are LMC__FETCH_AHEAD behind p: a step of wide elements
+ * is longer than what the hardware fetches. A prefetch behind the block does no harm. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -284,7 +284,7 @@ LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += LMC__LINE) LMC__PREFETCH((const uint8_t *)(ahead + i));
 }
 
-/* What is left over, less than a step, is counted one by one. */
+/* The elements behind the last whole step are counted one by one. */
 LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping, uint8_t *tally)
@@ -333,8 +333,8 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * Each of the result's eight words is the mask of a class. group and ungroup, whose steps do more,
- * are no faster with this. */
+ * Each of the result's eight words is the mask of a class. group and ungroup do not use this: their
+ * steps do more work, and are no faster with it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
     unsigned n_sets;                        /* of eight classes: 1 or 2 */
@@ -362,8 +362,7 @@ LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping
 
 LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
 {
-    /* reverses each eight elements: the instruction numbers the rows of a matrix from the last
-     * one */
+    /* reverses each group of eight elements: gf2p8affineqb counts a matrix's rows backwards */
     const __m512i reversed = _mm512_broadcast_i32x4(
                       _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
                   diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
@@ -376,14 +375,14 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 }
 
 #ifndef LMC_NO_ENCODER
-/* The classes of a step's groups of 64 elements: mask[g][c] are those of group g that are in class
- * c, and before[g][c] is how many of the class there are before the group. They are found in a loop
- * ahead of their use, so that steps overlap. */
+/* The classes of a step's groups of 64 elements: mask[g][c] has a one for each element of group g
+ * in class c; before[g][c] is how many elements of class c are before group g. An own loop finds
+ * these before they are used, so that steps overlap. */
 typedef struct lmc__found {
     uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;
 
-/* n_of: elements of each class so far; those of the groups are added. */
+/* n_of: elements of each class so far; the elements of these groups are added. */
 LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const lmc__finder *finder,
                                       unsigned set, const uint8_t *base, unsigned width)
 {
@@ -421,8 +420,8 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
 }
 #endif
 
-/* The ones of a word are the elements of a group in a class; the numbers of eight groups, as bytes
- * of a word, are the tally's. */
+/* The ones of a word are the elements of one group in one class. Their numbers in eight groups are
+ * the bytes of a word, which is stored in the tally. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)

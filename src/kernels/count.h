@@ -17,16 +17,16 @@ static int lmc__is_constant(const uint8_t *src, size_t n)
     return memcmp(src, src + 1, n - 1) == 0;
 }
 
-/* count_bytes: counts[v] += number of bytes v in src[0, n). It is the same on every tier, so no
- * table has it. It uses eight arrays of counts: a count that was stored a few cycles ago is slow to
- * load, and in skewed planes most bytes have the same count. So equal neighbours use different
- * arrays.
+/* count_bytes: counts[v] += number of bytes v in src[0, n). All tiers use this function, so the
+ * tables of kernels do not have it. It uses eight arrays of counts: a count that was stored a few
+ * cycles ago is slow to load, and in skewed planes most bytes have the same count. So equal
+ * neighbours use different arrays.
  *
  *     bytes of w     0  1  2  3  4  5  6  7
  *     array          0  1  2  3  4  5  6  7     its count [byte]
  *
- * Counts have 16 bits, so the arrays take 4 KiB of the first cache. A constant plane, as most upper
- * planes of a delta are, is counted at once. */
+ * Counts have 16 bits, so the arrays take 4 KiB of the first cache. A constant plane is counted at
+ * once: most upper planes of a delta are constant. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes for which counts of 16 bits suffice: each array
@@ -64,7 +64,7 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
- * bits, then all bytes into the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
+ * bits; a multiplication adds all bytes into the top byte (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -80,8 +80,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts the ones of each byte. Four of its results are added as bytes, 32 at most, then
- * widened in pairs. */
+/* vcnt counts the ones of each byte. Four of its results are added as bytes, which are 32 at most.
+ * Then pairs of sums are added to wider lanes. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -93,8 +93,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by at most 128 in a step: that is enough for masks of 2 GiB, and a block's have
-     * at most 2^22 bits */
+    /* a lane grows by at most 128 in a step, so 32 bits suffice for masks of 2 GiB; the mask of a
+     * block has at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;

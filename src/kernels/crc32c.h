@@ -20,7 +20,7 @@
  * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
  */
 
-/* Product of two polynomials modulo the CRC's. */
+/* Product of two polynomials modulo the CRC's polynomial. */
 LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
@@ -50,16 +50,16 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
  * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
- * exponents, so the same holds for places of 8 and of 64 bits. No table is needed, and a place
- * depends only on those at least 65 before it (compare Russell, "Chorba: A novel CRC32
- * implementation", 2024).
+ * exponents. So three squarings give the rule for places of 8 bits, six for places of 64. No table
+ * is needed, and a place depends only on places at least 65 before it (compare Russell, "Chorba: A
+ * novel CRC32 implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* 8 bytes in the machine's order: sums of bits do not depend on it. */
+/* 8 bytes in the machine's byte order, which does not matter for an exclusive or. */
 LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
 {
     uint64_t v;
@@ -109,8 +109,8 @@ static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, siz
     return size;
 }
 
-/* Places of one bit, in words: a, b, c, d are the words before, with all that was added to them.
- * The last four words are not cleared, but go through a table. */
+/* Places of one bit, a word of them at a time: a, b, c, d are the four words before, with all that
+ * was added to them. The last four words are not cleared, but processed with a table. */
 static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 {
     const size_t n = size / 8;
@@ -149,15 +149,15 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 
 /*
  * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
- * before. So a strip is cut into lanes. Their registers advance in turn, start from 0 in all lanes
- * but the first, and are joined at the end:
+ * before. So a strip is cut into lanes, whose registers advance in turn. All except the first start
+ * from 0. They are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
  */
 
 #if LMC__NEON
-/* A crc32cx starts in each cycle, its result comes two or three cycles later: three lanes. */
+/* A crc32cx can start in each cycle and takes two or three cycles: so there are three lanes. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -179,8 +179,8 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
 #endif
 
 #if LMC__X86
-/* Word i of each of four lanes: the crc32 instruction has a latency of three cycles, and one starts
- * in each cycle. */
+/* Adds word i of each of four lanes: a crc32 instruction can start in each cycle, and takes three
+ * cycles. */
 LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 {
     c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
@@ -191,8 +191,8 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 
 /* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
  * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
- * One more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors
- * compensate for both. */
+ * One more factor x comes from the product itself: its x^0 is one bit below the top of 64 bits. The
+ * factors compensate for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -220,9 +220,9 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
- * PCLMULQDQ", 2009). 16 bytes can be replaced by their product with x^(8d), added to the 16 bytes d
- * places later: that is congruent, and 16 bytes long because the factor is reduced to 32 bits. A
- * vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
+ * PCLMULQDQ", 2009). 16 bytes can be removed if their product with x^(8d) is added to the 16 bytes
+ * d places later: the CRC stays the same. The product fits in 16 bytes: the factor is reduced to 32
+ * bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
  *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
@@ -232,10 +232,10 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
  * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
  * that are left go through the crc32 instruction.
  *
- * The factors. The first eight bytes of a lane move by d + 8 bytes, x^(8 d + 64), the others by d,
- * x^(8 d). A factor of 32 bits in the low half of a 64-bit word is x^32 times its value. A product
- * of two words has 127 bits, with x^0 one bit below the top of 128: one x more. Without these x^33
- * the factors are x^(8 d + 31) and x^(8 d - 33).
+ * The factors. The first eight bytes of a lane move by d + 8 bytes, so their factor is x^(8 d +
+ * 64); the others move by d bytes: x^(8 d). A factor of 32 bits in the low half of a 64-bit word is
+ * x^32 times its value. A product of two words has 127 bits, with x^0 one bit below the top of 128:
+ * that is one more factor x. Divided by this x^33, the factors are x^(8 d + 31) and x^(8 d - 33).
  */
 
 /* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
@@ -255,8 +255,8 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* Adds n vectors, each to its sum; sums are zero before the first call. *start is xored with the
- * very first vector, and is zero from then on. */
+/* Folds each of n sums over the distance of `fold`, and adds a vector to it; sums are zero before
+ * the first call. *start is xored with the very first vector, and is zero from then on. */
 LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
                                             unsigned n, __m512i *start)
 {
@@ -266,8 +266,8 @@ LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __
     *start = _mm512_setzero_si512();
 }
 
-/* What a message's first vector is xored with, to continue from crc: the register is added to the
- * first 32 bits. */
+/* The vector that is xored with a message's first vector to continue from crc: the register is
+ * added to the first 32 bits. */
 LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
@@ -281,7 +281,7 @@ LMC__INLINE_AVX512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
     __m128i x;
     unsigned i;
     LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
-    /* lanes 0, 1, 2 onto lane 3, which has no factor */
+    /* folds lanes 0, 1, 2 onto lane 3, whose own factors in `last` are 0 */
     low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00),
                            _mm512_clmulepi64_epi128(sum, last, 0x11));
     x = _mm_xor_si128(_mm512_extracti32x4_epi32(sum, 3), _mm512_castsi512_si128(low));

@@ -12,7 +12,7 @@
 
 /* Chooses the tier: the best that the build has and the machine can run, unless the user limits it.
  * The only state of this library is a pointer to a constant table, chosen at first use. Threads
- * that choose at the same time choose the same table, and its content is constant, so relaxed
+ * that choose at the same time choose the same table, and all tables are constant, so relaxed
  * atomics suffice. A coder loads the pointer once and uses that table until it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
@@ -20,7 +20,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #if defined(__GNUC__)
 #define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
-/* *p = v if it is still *expected, else *expected = *p: what another thread has chosen stays */
+/* sets *p = v if *p is still *expected, else *expected = *p: another thread's choice stays */
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
@@ -34,8 +34,8 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
 #if LMC__X86
 /* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
- * needed: a CPU reports AVX-512 also where the system has not enabled it, so it faults. Bits, by
- * Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+ * needed: a CPU also reports AVX-512 that the system has not enabled, whose instructions fault.
+ * Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
  *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
@@ -71,8 +71,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may query the CPU. Where this code cannot ask the
- * system, it takes the table with the scalar CRC. */
+/* The table of NEON for this CPU. Only the operating system may query the CPU. Where this code does
+ * not know how to ask it, it takes the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -116,7 +116,7 @@ static const lmc__kernels *lmc__best_kernels(int tier)
 }
 
 /* The table in use; the first call chooses it. If another thread limits the tier between the load
- * and the store, its choice stays: the store replaces only NULL. */
+ * and the store, that thread's choice stays: the store replaces only NULL. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);

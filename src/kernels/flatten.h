@@ -18,12 +18,12 @@
  *
  * flatten: src is a list, first <= src[i] < first + 2^depth; bits is written exactly, its unused
  * bits as zeros. unflatten: the inverse, dst[i] = symbols[number i]; dst is a list, symbols has
- * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
- * elements; a plane is shifted out of, or into, the bytes of that vector.
+ * 2^depth entries and is not read beyond them. Both go through all planes once for each vector of
+ * elements: they shift the bits of a plane out of, or into, its bytes.
  *
- * There are no gaps between planes, and each step writes to all of them. A store of a byte too many
- * would overwrite the next plane, so the last step's masks are copied by size. bits and the list
- * must not overlap.
+ * There are no gaps between planes, and each step writes to all of them. A store of one byte too
+ * many would overwrite the next plane, so the last step stores exactly the bytes that are left of
+ * each. bits and the list must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -41,13 +41,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* `statement` uses d, the depth. For the usual depths d is a constant, which is faster. */
-#define LMC__FOR_DEPTH(statement)                                                                  \
-    switch (depth) {                                                                               \
-    case 2: LMC__WITH(d, 2, statement)                                                             \
-    default: LMC__WITH(d, depth, statement)                                                        \
-    }
-
 /* A step of 64 elements, of which n count. */
 LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                            const lmc__table64 *table, unsigned depth)
@@ -82,17 +75,19 @@ LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits,
     if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
+/* The usual depth is a constant in a copy of the loop, which is faster. */
 LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
                                          const uint8_t *symbols, unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
+    if (depth == 2) LMC__VEC(unflatten_body)(dst, bits, n, symbols, 2);
+    else LMC__VEC(unflatten_body)(dst, bits, n, symbols, depth);
 }
 #endif
 
 #if LMC__X86
-/* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
- * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). The masked load reads
- * no entries behind 2^depth. */
+/* Each plane's 64 bits are the mask for adding the plane's weight. One vpermb looks up among 64
+ * symbols: therefore a flat node's depth is at most 6 (LMC__MAX_FLAT). The masked load reads no
+ * entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -135,7 +130,7 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 8) {
-        /* no borrow between the bytes that count: src[i] >= first */
+        /* no element borrows from the next one: src[i] >= first */
         uint64_t v = lmc__load64(src + i) - low;
         if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
         for (d = 0; d < depth; d++)
@@ -173,7 +168,8 @@ LMC__INLINE_VEC void LMC__VEC(flatten_body)(uint8_t *bits, const uint8_t *src, s
 LMC__STATIC_VEC void LMC__VEC(flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
                                        unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(flatten_body)(bits, src, n, first, d));
+    if (depth == 2) LMC__VEC(flatten_body)(bits, src, n, first, 2);
+    else LMC__VEC(flatten_body)(bits, src, n, first, depth);
 }
 #endif
 

@@ -23,22 +23,20 @@
  *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
  *                               sign          +   -   +   -   +   -
  *
- * Equal steps of a float's bits are nearly equal ratios.
- *
  * All tiers, compilers and options must give the same bits. So where rounding matters, the code
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
- * q with its sign fits in 17 bits. A scale is the bits of a number of 8 significant bits, at least
- * LMC__MIN_SCALE: what comes from a block has been checked (codec/get_quantised.h). All arrays are
+ * q with its sign fits in 17 bits. A scale is the bits of an F32 with 8 significant bits, at least
+ * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantised.h). All arrays are
  * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
  * dst and second, no arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that follows from an element's prediction: about its square root times a constant. Half
- * of a float's bits, as a number, are about the bits of its root, except for the exponent's bias.
- * floor and bias are within the bounds of spec/quantised.md: half the bits are less than 2^30, and
- * bias is 2^30 at most, so the sum is less than 2^31. */
+/* The scale that follows from an element's prediction: about the prediction's square root times a
+ * constant. Half of a float's bits, as a number, is about the bits of the float's root, except for
+ * the exponent's bias. floor and bias are within the bounds of spec/quantised.md: half the bits are
+ * less than 2^30, and bias is 2^30 at most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -63,7 +61,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, since q * step takes 41. The result is a positive normal number, and the sign. */
+/* Computes in 64 bits, since q * step needs 41. The magnitude is always a normal number. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -76,10 +74,10 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 }
 
 #ifndef LMC_NO_ENCODER
-/* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. It is
- * IEEE division, done in integers. A mantissa of 24 bits, shifted up by 9, divided by one of 8 bits
- * gives 25 or 26 bits: 24, and one or two that decide the rounding. Only exact divisions give ties,
- * which are rounded to the even neighbour.
+/* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. This is
+ * IEEE's division, done with integers. A mantissa of 24 bits, shifted up by 9, divided by one of 8
+ * bits gives 25 or 26 bits: 24, and one or two that decide the rounding. Only exact divisions give
+ * ties, which are rounded to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
  *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
@@ -123,16 +121,16 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance from scale to the lower border of the lowest point. Smaller elements wrap to 2^31 and
- * more. An encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to
- * a point. */
+/* Distance from scale to the lower border of the lowest point. In lmc__quantize_log, elements below
+ * that border wrap to 2^31 and more. An encoder's grid has n_points * step below 2^31
+ * (lmc__max_points), so no distance wraps to a point. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
 {
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
 }
 
-/* Bits above the lowest border, divided by the step: the number of the interval that the element is
- * in. */
+/* t: the distance from the lowest border, divided by the step: the number of the element's
+ * interval. */
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
@@ -144,7 +142,7 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
 }
 #endif
 
-/* The definitions of the kernels. */
+/* The scalar kernels, which define the results. */
 static void lmc__restore_scalar(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
                                 size_t n, uint32_t scale, const lmc__grid *grid)
 {
@@ -214,19 +212,19 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 #endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two not below the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a power of
- * two, a shift by log2 is enough.
+ * power of two that is at least the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a
+ * power of two, a shift by log2 is enough.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
- * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
- * integer, whose distance from u / divisor is at least 1 / divisor. */
+ * divisor by less than 2^31 / 2^shift = 2^-log2. That is at most 1 / divisor: too little to reach
+ * the next integer, which is at least 1 / divisor above u / divisor. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+/* Several elements at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
  * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
  * for -freciprocal-math alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
@@ -257,10 +255,11 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-/* The vector tiers: NEON, or AVX2, which AVX-512 uses, too. Each line computes what the scalar code
- * does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by it.
+/* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
+ * scalar code does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses
+ * by it.
  *
- * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
  * numbers. Operators wrap around, also on signed numbers.
  *
  *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
@@ -432,9 +431,9 @@ LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint
 }
 
 /* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
- * lmc__quantize_log; its bit 31, copied to all bits, says that it is off the grid. Vectors cannot
- * divide integers, so `step` is a reciprocal (lmc__divisor). The product of u's 31 bits and magic's
- * 33 has at most 64.
+ * lmc__quantize_log; its bit 31, copied to all bits, says that the element is off the grid. Vectors
+ * cannot divide integers, so `step` is a reciprocal (lmc__divisor). The product of u's 31 bits and
+ * magic's 33 has at most 64.
  *
  *     u, as 32 bits      | u0 | u1 | u2 | u3 |
  *     as 64 bits         | u0 + u1 << 32 | ...

@@ -24,8 +24,8 @@
  * classes->row[0][p], which has exactly n bytes. classes->n[c] becomes the number of elements in
  * class c. Returns the CRC-32C of src.
  *
- * In each step the vector tiers bring the elements of a class together, then store each of their
- * planes at the end of its list. Here is one plane of a step of eight elements in two classes:
+ * In each step the vector tiers bring the elements of a class together. Then each plane is stored
+ * at the end of its list. Here is one plane of a step of eight elements in two classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
@@ -35,15 +35,15 @@
  * Whole vectors are stored: the bytes behind the elements (the dots) are overwritten by the next
  * store, or lie in the list's slack. A step also stores to the lists of classes of which it has no
  * element. So every class has lists with slack, even empty ones, and no two lists share slack.
- * Stores to many lists in turn limit the speed, so there are as few of them as possible.
+ * Stores to many lists in turn limit the speed, so a step makes as few stores as possible.
  *
- * src and base are read exactly, and once, because they may change meanwhile: lists and CRC are of
- * the same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
- * grouping.
+ * src and base are read exactly. They may change meanwhile, so they are read only once: lists and
+ * CRC are of the same bytes. No arrays may overlap. The sizes of the lists come from count_classes
+ * with the same grouping.
  */
 
 #ifndef LMC_NO_ENCODER
-/* Groups m elements, from number done->n on, which are at src; updates done. */
+/* Groups the m elements at src, which have numbers from done->n on; updates done. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done, size_t m)
@@ -100,8 +100,8 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
 }
 
 #if LMC__NEON || LMC__X86
-/* A step of up to LMC__SORTED elements is sorted by class, each class to a row of elements; then
- * each row is split to its lists. So each element needs one store.
+/* A step of up to LMC__SORTED elements is sorted by class, each class into a row of elements; then
+ * each row is split into its lists. So each element needs one store.
  *
  *     class of the element     0  1  1  0  1  0  0  1
  *     residual                 q  r  s  t  u  v  w  x
@@ -244,16 +244,16 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
 
 #if LMC__X86
 /* Whole steps of 128 elements, all in registers; the CRC is as in split_root. The places of a
- * class's elements are compressed, those of the second 64 behind those of the first, and each plane
- * is permuted by them.
+ * class's elements are compressed, those of elements 64 to 127 behind the others, and each plane is
+ * permuted by these places.
  *
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
  *     x[j] = v[p][places[j]]             vpermi2b looks up 128 bytes across two vectors
  *
- * Most lists get at most 32 elements, and storing these takes fewer cycles than storing 64. For a
- * class with more than a fifth of all elements 64 are always stored, so that the branch is
+ * In a step most lists get at most 32 elements. Storing 32 takes fewer cycles than storing 64. For
+ * a class with more than a fifth of all elements 64 are always stored, so that the branch is
  * predicted well. */
 LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
@@ -302,8 +302,8 @@ LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, cons
             LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
                 lmc__store_avx512(rows.row[0][p] + from, v[h][p]);
         }
-        /* here minus what is above class c is class c. The last class's highest key is 255: nothing
-         * is above it. */
+        /* `here` without the elements above class c is class c. The last class's highest key is
+         * 255: no key is above it. */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above0 = _mm512_cmpgt_epu8_mask(keys[0], highest[c]),
                             above1 = _mm512_cmpgt_epu8_mask(keys[1], highest[c]),

@@ -22,22 +22,22 @@
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if
- * these are fewer. The row of the plane that is yet to be made is not used.
+ * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if a
+ * strip has more. The row planes->row[root->plane] is not used.
  *
  * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
  * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
  * them.
  *
  * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
- * this once for each block, when its payload has been checked completely.
+ * join_root once for each block, after it has checked the whole payload.
  *
  * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
- * they do not read the lines that they write. But their output is not in the caches, so CRC and sum
- * must be computed before.
+ * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
+ * CRC and sum must be computed before.
  */
 
-/* A side without the first `used` bytes of its list. */
+/* The side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
     if (side.list) side.list += used;
@@ -121,14 +121,14 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
  * is made, its first vector is copied to the slack behind strip s, long before the last step of
  * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
- * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, of which one
- * vector less is streamed.
+ * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, so one vector
+ * less of this strip is streamed.
  *
- * Masks and planes are read exactly, since steps are whole; a list of the root in vectors of 16
- * bytes from its current place, so up to 16 bytes of its slack. Other threads may see streaming
- * stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * Masks and planes are read exactly, since steps are whole. A list of the root is read in vectors
+ * of 16 bytes from its current place, so up to 16 bytes of its slack. Other threads may see
+ * streaming stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, at runs through a strip. Else this does not compile. */
+/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
@@ -139,8 +139,8 @@ typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays: the
- * length of a step is masked, by 0 for constants, by all ones for lists. */
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
+ * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
     size_t mask;
@@ -200,8 +200,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch as much of what is read next as is written now: that is enough, because
-             * compressed data is the shorter of the two. */
+            /* Fetch as many bytes of the next input as are written now: that is enough, because
+             * compressed data is shorter. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -241,7 +241,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* Done by strips: output that is not streamed, and, rarely, a root that is not the top plane. */
+/* Goes by strips if dst is not streamed or, rarely, if the root is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -266,8 +266,8 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane. CRC as in split_root,
- * streams as in strip.h.
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC is as in
+ * split_root, and dst is streamed as in strip.h.
  *
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
@@ -335,9 +335,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     return done;
 }
 
-/* Two tests that would slow down each step are made here, once for each block: is there a root, is
- * dst streamed. Order and sum are tested in the steps. For elements of 8 bytes all tests are in the
- * steps, of 512 bytes. */
+/* Two tests that would slow down each step are made here, once for each block: whether there is a
+ * root, and whether dst is streamed. Order and sum are tested in the steps. For elements of 8 bytes
+ * all tests are in the steps, which have 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \

@@ -6,7 +6,7 @@
 
 /* map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
  * Both are accessed exactly. Encoders map symbols to ranks, the places of their leaves in the tree
- * (spec 6.2), and partition the ranks. The inverse map restores the bytes of an escape. */
+ * (spec 6.2), and partition the ranks. The inverse map turns an escape's ranks into bytes. */
 
 #ifndef LMC_NO_ENCODER
 /* Four look-ups before four stores: a compiler must assume that a store changes src or the
@@ -28,8 +28,8 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 #if LMC__NEON
 
 /* Four look-ups of 64 entries each, by places minus 0, 64, 128, 192. For places out of range tbl
- * gives 0, and tbx leaves the byte as it was: so one look-up sets each byte. Subtraction wraps
- * around: places below 64 k become at least 64. The table takes 16 of the 32 registers. */
+ * gives 0, and tbx leaves the byte as it was: so exactly one look-up sets each byte. Subtraction
+ * wraps around: places below 64 k become at least 64. The table takes 16 of the 32 registers. */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
@@ -47,10 +47,10 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
- * which most rows just count up: in such a row the distance between an entry and its place is
- * constant. One shuffle, by a place's upper 4 bits, finds its row's distance. For each row that
- * does not count up, one more, by the lower 4 bits, adds corrections. All sums are modulo 256.
+/* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But the table is a
+ * permutation in which most rows just count up: in such a row the distance between an entry and its
+ * place is constant. One shuffle, by a place's upper 4 bits, finds the row's distance. For each row
+ * that does not count up, a shuffle by the lower 4 bits adds corrections. All sums are modulo 256.
  *
  *     place     00 01 02 03 ...    10 11 12 13 ...    20 21 22 23 ...
  *     entry     05 06 07 08 ...    02 15 00 16 ...    30 31 32 33 ...
@@ -79,7 +79,7 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-/* 32 bytes. The loop has a turn for each row to correct. */
+/* 32 bytes. The loop corrects one row in each iteration. */
 LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));

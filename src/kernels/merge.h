@@ -8,8 +8,8 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). One node of a mask
- * tree, decoded: the inverse of partition. A side may be a constant instead of a list. dst is a
+ * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). This decodes one node
+ * of a mask tree: the inverse of partition. A side may be a constant instead of a list. dst is a
  * list, mask is read exactly.
  *
  *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
@@ -20,15 +20,15 @@
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
- * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
- * dst is written in whole groups, too, so it must not overlap the sides.
+ * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
+ * before, and made the lists as long. A step may read up to 64 bytes behind the end of a list: the
+ * list's slack. dst is written in whole groups, too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
- * leaves them (the right side from the upper end down), and undoes the sort. A constant must be the
- * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
- * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
+ * leaves them (the right side from the upper end down), and undoes the sort. If the left side is
+ * the constant, the sides change places and the mask is inverted. Between two constants, l ^ ((l ^
+ * r) & ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -62,7 +62,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
  * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. A macro: clang requires a literal lane number.
+ * counts up to and including that byte. This is a macro, as clang requires a literal lane number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -168,8 +168,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* Only a and b, moved by a popcount of the mask, connect one step to the next. The last step may be
- * short: its mask is zero behind n, but it stores 64 bytes. */
+/* A step depends on the one before only by a and b, which a popcount of the mask moves. The last
+ * step may be short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -201,7 +201,7 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
 #endif
 
 #if LMC__X86
-/* vpexpandb is the merge of one side: it puts consecutive bytes to the places of the mask's ones
+/* vpexpandb is the merge of one side: it puts consecutive bytes at the places of the mask's ones
  * and leaves the other places as they are. So the right side is expanded onto the left one:
  *
  *     m                            0 1 0 0 1 1 0 1
@@ -219,8 +219,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: the values where a side is no list. Each step loads the next 64 bytes of each list. Such a
- * load may begin at the list's end, and then reads all of the slack. */
+/* l, r: the values of sides that are constants. Each step loads the next 64 bytes of each list.
+ * Such a load may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)

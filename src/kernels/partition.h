@@ -31,13 +31,13 @@
  *     to right        r r r . . . . .    stored at 0
  *                            r r r r r r . .             stored at 3
  *
- * left may be src: when a vector, elements [i, i + V), is in a register, at most i elements are
- * stored to the left. So its store ends by i + V, where the next load begins. right must not be
- * src.
+ * left may be src: when a vector, elements [i, i + V), is in a register, at most i elements have
+ * been stored to the left. So the vector's store to the left ends at i + V or before, and the next
+ * load begins at i + V. right must not be src.
  */
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time, the definition. Elements behind n get a 0. */
+/* Eight elements at a time; this defines partition. Mask bits behind n are 0. */
 LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *right,
                                        const uint8_t *src, size_t n, unsigned split, int has_left,
                                        int has_right)
@@ -69,7 +69,7 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 
 #if LMC__NEON || LMC__AVX2_TEXT
 /* Stores the elements of LMC__VECTORS_SORTED vectors behind n_left and n_right others: those with a
- * 1 in m to the right. NULL: that side is not wanted. Returns the new n_right. A shuffle sorts
+ * 1 in m to the right. A side that is NULL is not wanted. Returns the new n_right. A shuffle sorts
  * eight at a time: zeros to the lower half, ones to the upper. All places are computed first, so no
  * store waits:
  *
@@ -78,8 +78,8 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
  *     to right at       0         r1        r2        r3         from n_right on
  *     to left at        0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * All stores to a side are within one step from the place of the first. split_root uses this step
- * too. */
+ * All stores to a side are within one step's size from the place of the first store. split_root
+ * uses this step too. */
 #define LMC__EIGHTS_SORTED (LMC__VECTORS_SORTED * LMC__VECTOR_SIZE / 8)
 LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, size_t n_left,
                                                 size_t n_right, const lmc__vector *v,
@@ -100,7 +100,7 @@ LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, s
     return n_right + LMC__VEC(ones_before)(sums, LMC__EIGHTS_SORTED);
 }
 
-/* A step of 64 elements, of which n count, behind `done` others, n_right of them on the right. It
+/* A step of n elements, at most 64, behind `done` others, of which n_right are on the right. It
  * always loads 64 bytes: up to 63 of them are slack of the list. */
 LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                              const uint8_t *src, size_t n, lmc__vector split,

@@ -26,8 +26,8 @@
  * elements that have not changed are only copied and added to the CRC.
  *
  * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far at and residual are read, apart from LMC__PAD bytes behind that. A number beyond
- * the class's elements changes nothing.
+ * decides how far both arrays are read, apart from LMC__PAD bytes behind that. A number beyond the
+ * class's elements changes nothing.
  */
 
 /* Notes element i before it changes. */
@@ -46,7 +46,7 @@ LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned wid
         memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
 }
 
-/* Of the first n elements: the changes done and the elements seen of each class; the CRC-32C. */
+/* For the first n elements: in each class, the changes done and the elements seen; the CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
@@ -111,25 +111,26 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *                                      ^
  *
  * dst may be base, and a changed element may get another key, while the keys of its group may be
- * needed again. So elements are written when all changes of a chunk are computed.
+ * needed again. So elements are written only when all changes of a chunk are computed.
  */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
+/* Changes that are taken from a list at a time: the slack behind a list has as many numbers. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
- * chunk), values before, residuals. A chunk is within a strip: of 8 bytes it has half as many
- * elements. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a zero. */
+/* A chunk's elements that change: places (at first: class * LMC__PATCH_CHUNK + number in the class
+ * and chunk), values before the change, residuals. A strip of elements of 8 bytes has only half as
+ * many elements as a chunk. up_to[c]: sums of class c from entry LMC__PATCH_GROUPS on, after 0. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
-/* How many elements of each group are in class c or before, for the 32 groups from tally on. The
- * last class has no row: all 64 are. here: -1 for groups that the block has, else 0. */
+/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
+ * last class, which has no row, these are all 64. here: -1 for groups that the block has, else
+ * 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -157,8 +158,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to. find_group:
- * how many of these sums are at most `number`; that is the group that it is in. */
+/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, of 16 bits each, to up_to. find_group:
+ * how many of these sums are at most `number`: the group of that element. */
 LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
     const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
@@ -181,8 +182,8 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
 }
 
 /* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
- * from change n on; `seen` is subtracted from the numbers. Returns how many. There is no branch for
- * each change, because it could not be predicted. */
+ * from entry n on; `seen` is subtracted from the numbers. Returns how many it took. There is no
+ * branch for each change, because it could not be predicted. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -191,7 +192,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     const __m256i low = lmc__load_avx2((const uint8_t *)at),
                   high = lmc__load_avx2((const uint8_t *)(at + 8)),
                   from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
-    /* 16 bits hold the numbers that count; packing takes halves of the two in turn */
+    /* numbers below `end` fit in 16 bits; packing takes halves of the two vectors in turn */
     const __m256i numbers =
                       _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
                                                                    _mm256_sub_epi32(high, from)),
@@ -211,20 +212,20 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
+/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
                    quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
                    up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
-    /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
     const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
 
-/* The same; pdep is shorter, but microcoded on Zen 1 and 2. */
+/* The same, by pdep if that is fast: it is microcoded on Zen 1 and 2. */
 LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
     if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
@@ -245,7 +246,7 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 
 /* Ends a strip: computes its CRC and, if streams is 1, streams it to dst. The next strip is fetched
  * meanwhile. AVX-512 does all in one loop, because streaming stores wait for memory; it also
- * fetches size bytes from later on, if later is not NULL. size is a multiple of 512. */
+ * fetches `size` bytes at `later`, if that is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
                                               const uint8_t *next, const uint8_t *later,
@@ -321,8 +322,8 @@ LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_p
     return n;
 }
 
-/* Restores the chunk's n pending elements, and writes them to out; out already has all elements of
- * the chunk, as base has. from: its first element's number. */
+/* Restores the chunk's n pending elements, and writes them to out, which already has the elements
+ * of base. from: the number of the chunk's first element. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
     INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
                                        const uint8_t *base, const lmc__key_ranges *ranges,         \

@@ -21,12 +21,12 @@
  * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
  * mantissas hardly do.
  *
- * Both are called directly for samples, and for what the loops of split_root and join_root leave
- * over.
+ * Both are called directly for samples, and for elements behind the loops of split_root and
+ * join_root.
  */
 
-/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
- * constant. */
+/* Constant widths let the compiler unroll the called functions: `statement` may use w, the width as
+ * a constant. */
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
     case 1: LMC__WITH(w, 1, statement)                                                             \
@@ -58,7 +58,7 @@
     }
 
 /* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
- * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, are
+ * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, is
  * faster. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
@@ -111,7 +111,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Calls the body with constants: 4 widths, two of them with each order. */
+/* Calls the body with a constant width; only for width 2 is the order a constant, too. */
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -174,7 +174,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* As lmc__join_by_order. */
+/* As lmc__join_by_order; the order is a constant for widths 2 and 4. */
 LMC__INLINE void lmc__split_by_order(const lmc__planes *planes, const uint8_t *src, size_t n,
                                      unsigned width, enum lmc__order order)
 {
@@ -204,8 +204,8 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
  *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
  *
- * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in parts = width / s vectors, r * parts
- * + j. The even bytes of each have p = r, the odd ones p = r + s (mod 2 s). A join takes the same
+ * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in `parts` = width / s vectors, v[r *
+ * parts + j]. There, even bytes have p = r, odd bytes p = r + s (mod 2 s). A join takes the same
  * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
  * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
@@ -324,7 +324,7 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-/* The AVX-512 tier uses AVX2's, for a strip or for what its loop of join_root leaves over. */
+/* The AVX-512 tier uses AVX2's join for strips and for elements behind its loop of join_root. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -341,7 +341,7 @@ LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *s
 
 #if LMC__X86
 #ifndef LMC_NO_ENCODER
-/* For samples, and for a root that is not the top plane: split_root's own loop cannot do that. */
+/* For samples, and for a root that is not the top plane: split_root's own loop cannot make it. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
 {

@@ -29,7 +29,7 @@
  * All bytes of a plane go through the root, and here they are in registers already: this saves
  * three passes over the plane.
  *
- * src is read exactly, and once, because it may change meanwhile: planes, root and CRC are of the
+ * src is read exactly, and only once, as it may change meanwhile: planes, root and CRC are of the
  * same bytes. Planes other than the root's, and root->mask, are written exactly; left and right are
  * lists. Only left and the row may overlap. A vector loop ends at a multiple of 8 elements.
  */
@@ -126,8 +126,8 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *
  * The CRC is computed in four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while elements [j, j + 32) are split, the CRC reads 8 * width
- * bytes of each lane, from byte j * width / 4 on. These are other bytes, but as many, and all are
- * in the first cache. crc32 uses none of the units that vectors need.
+ * bytes of each lane, from byte j * width / 4 on. These are not the bytes that are split, but as
+ * many. All are in the first cache. crc32 uses none of the units that vectors need.
  *
  *     strip        | lane 0      | lane 1      | lane 2      | lane 3      |      8192 bytes
  *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
@@ -192,7 +192,7 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
 
 /* For CPUs that compute two products at a time (Zen 3, Alder Lake): the CRC is folded from the
  * registers that are split, and nothing is copied. In the end the sums are a message that has the
- * same CRC, if the register begins with 0. */
+ * same CRC, from register 0. */
 LMC__INLINE_AVX2_VPCLMUL lmc__progress
 lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
                              size_t n, unsigned width, enum lmc__order order, int has_root)

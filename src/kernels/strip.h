@@ -11,7 +11,7 @@
  * go through a block and through memory.
  *
  * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So each takes one strip of the block through all stages, then the next:
+ * into the first cache. So a fused kernel takes one strip through all stages, then the next strip:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -29,7 +29,7 @@
  * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
-/* How many elements that are: 1024 of the widest ones, and always a multiple of 64, so that a strip
+/* The elements in a strip: 1024 of the widest elements, and always a multiple of 64. So a strip
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
@@ -69,9 +69,9 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 
 #define LMC__PAGE 4096u
 
-/* For calls with i = 0, k, 2 k, ..., where k divides the page's size: once in each page, it
- * prefetches from the page behind that of data[i]. Else the first access to a page waits until its
- * address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
+/* Is called with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it
+ * prefetches from the page behind the page of data[i]. Else the first access to a page waits until
+ * its address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
  * does no harm where the data ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
@@ -84,7 +84,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
- * bytes from next on are fetched meanwhile: the hardware cannot predict them while reads jump from
+ * bytes at `next` are fetched meanwhile: the hardware cannot predict them while reads jump from
  * lane to lane. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
@@ -104,8 +104,8 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
     return ~(uint32_t)c[0];
 }
 
-/* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
- * block. */
+/* Fetches what is LMC__FETCH_AHEAD bytes behind vector p of the step at element i; nothing behind
+ * the block's n elements. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
                                                 unsigned width, unsigned p)
 {

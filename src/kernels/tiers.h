@@ -20,7 +20,7 @@
 #include "kernels/grids.h"
 
 /*
- * The kernels of each tier, in the order of struct lmc__kernels. Higher floors call the kernels
+ * The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
  * through one of these tables. In a developer's build (make dev) each table and the code of its
  * tier have an object file of their own.
  *
@@ -55,7 +55,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
 
-/* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
+/* Of grids.h. LMC__DIVIDING: kernels whose divisions -ffast-math would change. */
 #ifdef LMC_NO_QUANTIZE
 #define LMC__GRID_DECODERS(isa, stream)
 #else
@@ -79,7 +79,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* One part on each line. The formatter would indent each line more than the one before. */
 /* clang-format off */
-/* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
+/* The scalar tier, which every build has. Fused kernels call the others for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
@@ -141,7 +141,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* AVX2's join serves: it only does what join_root leaves over. */
+/* AVX2's join is enough: it only joins elements that join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),

@@ -3,8 +3,8 @@
 
 /*
  * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
- * nothing and cannot fail. The scalar functions define the results; those of the other tiers give
- * the same ones, byte by byte.
+ * nothing and cannot fail. The scalar functions define the results; the functions of the other
+ * tiers give the same bytes.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
  * kernels may read that slack, and write it where they write the list, so the last vector is no
@@ -25,7 +25,7 @@
         break;                                                                                     \
     }
 /* `statement` with the constants has_left and has_right: whether that side of a node is a list that
- * is read or wanted. So its loop tests neither, and is shorter with one list or none. */
+ * is read or wanted. So the loop in `statement` tests neither, and is shorter without a list. */
 #define LMC__WITH_SIDES(l, r, statement)                                                           \
     {                                                                                              \
         const int has_left = l, has_right = r;                                                     \
@@ -38,8 +38,8 @@
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
- * sign and magnitude, as floats have it. */
+/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
+ * magnitude, like floats. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
@@ -92,7 +92,7 @@ typedef struct lmc__join_source {
     const lmc__const_planes *planes;
     const lmc__merged *root; /* one of the planes, still to be merged; or NULL */
     unsigned width;          /* bytes of an element */
-    enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
+    enum lmc__order order;   /* of elements, for their residuals against 0 */
 } lmc__join_source;
 
 LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
@@ -174,9 +174,9 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first, their own one, do the work of several
- * kernels at once. What their loop leaves over at the end of a block they do by the kernels of that
- * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
+/* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
+ * several kernels at once. For elements behind their loop they call its kernels. A kernel's
+ * contract is at its scalar function; from `restore` on, in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */

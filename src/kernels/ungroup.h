@@ -35,8 +35,8 @@
  * most frequent one (no change), needs nothing at all.
  */
 
-/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
- * classes' elements here, also of those without a list. */
+/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next counts
+ * the elements of all classes, also of classes without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -117,8 +117,8 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of elements of its class before it in the step. Bytes that are -1 where an element is of
  * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
- * own; its complement is that number minus one, the place. For others the complement of zero is
- * 255, and a shuffle gives zero for such a place.
+ * own; its complement is that number minus one, the place. For other elements it is the complement
+ * of zero, 255: for such a place a shuffle gives zero.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -224,7 +224,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
- * join_root. But if dst is base, nothing is streamed: what was just read is in the caches.
+ * join_root. But if dst is base, nothing is streamed: the lines just read are in the caches.
  *
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...

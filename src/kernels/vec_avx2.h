@@ -56,7 +56,7 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 
 #if LMC__AVX2_TEXT
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
@@ -111,7 +111,7 @@ LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
                                                      << 32;
 }
 
-/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16. */
+/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16 are 255. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
     const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
@@ -133,7 +133,7 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 
 #ifndef LMC_NO_ENCODER
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes only as signed ones, or for
- * equality. So: v is at least from if it is the maximum of the two. */
+ * equality. So the test is whether v is the maximum of both. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
@@ -200,9 +200,9 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a
- * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
- * steps double the groups. Each adds the last sum of a group to all of the next:
+/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a multiplication
+ * adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three steps double the
+ * groups. Each adds the last sum of a group to all sums of the next group:
  *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
@@ -305,7 +305,7 @@ LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 }
 #endif
 
-/* And back: first and second together are the bytes of a and b in turn. Unpacking, too, works
+/* The inverse: first and second together are the bytes of a and b in turn. Unpacking, too, works
  * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
  * lower halves of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)

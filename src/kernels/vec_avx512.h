@@ -7,7 +7,7 @@
  * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
  * the lowest first. All are inlined, so width, left and the like are constants. */
 #if LMC__X86
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
@@ -39,7 +39,7 @@ LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
 }
 #endif
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
 {
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
@@ -47,8 +47,8 @@ LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i
 }
 
 /* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
- * rotation; those of 16 bits a shift of two joined lanes (VBMI2), here v and v, by 1 or by 15;
- * bytes are shifted as on AVX2. */
+ * rotation. Lanes of 16 bits have a shift of two joined lanes (VBMI2): here both are v, shifted by
+ * 1 or 15. Bytes are shifted as on AVX2. */
 LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {

@@ -14,7 +14,7 @@
 #if LMC__NEON
 #include <arm_neon.h>
 
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
 LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
 
@@ -27,8 +27,9 @@ LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
     return vcleq_u8(keys, highest);
 }
 
-/* AVX2's operations on halves, for vectors without halves. load_pair: only first. shuffle: r[i] =
- * v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others are 0. */
+/* AVX2's operations on halves, for vectors without halves. load_pair loads only `first`. shuffle:
+ * r[i] = v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others
+ * are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
@@ -44,8 +45,8 @@ LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
     return (size_t)((0u - vaddvq_u8(one)) & 255);
 }
 
-/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: an
- * addition for 1, 2, 4 and 8 each. */
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: one
+ * addition for each k of 1, 2, 4, 8. */
 LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
 {
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -75,15 +76,14 @@ LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
 LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
 {
     *first = vzip1q_u8(a, b);
     *second = vzip2q_u8(a, b);
 }
 
-/* Each element rotated by one bit: shift, then insert the other shift into the bits that are
- * free. */
+/* Each element rotated by one bit: a shift, then an insertion of the other shift. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);

@@ -59,9 +59,9 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
- * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
- * sign to all bits below it. */
+ * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
+ * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
+ * carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -160,20 +160,20 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The bytes of v sorted by the bits of m: zeros (bytes with a 0) from the lower end up, in order,
- * ones from the upper end down. In three steps some bytes change places with bytes 1, 2, 4 apart,
- * as lmc__sort_swaps says. Here ones are capitals:
+/* The bytes of v sorted by the bits of m: *zeros*, the bytes whose bit is 0, from the lower end up,
+ * in order; *ones* from the upper end down. In three steps some bytes change places with bytes 1,
+ * 2, 4 apart, as lmc__sort_swaps says. Here ones are capitals:
  *
  *     v          a B C d E f g H
  *     1 apart    a B C d f E H g
  *     2 apart    a d C B H E f g
  *     4 apart    a d f g H E C B
  *
- * Three steps are enough. After the step of n each block of 2 n bytes is a ring. Its zeros are side
- * by side, from the place (modulo 2 n) that is the number of zeros before the block. Its ones fill
- * the rest, in reverse order. The zeros of two rings side by side continue each other. So of two
- * bytes n apart, one in each half of the larger ring, one belongs to its lower half, one to its
- * upper. */
+ * Three steps are enough. After the step with distance n, each block of 2n bytes is a ring. If k
+ * zeros are before the block, its zeros are side by side from place k modulo 2n on. Its ones fill
+ * the rest, in reverse order. Each step joins two rings of n bytes: the zeros of the second
+ * continue those of the first. So of two bytes n apart, exactly one belongs in the lower half of
+ * the larger ring. */
 LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -183,8 +183,8 @@ LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 }
 #endif
 
-/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
- * `ones`, and whose other bytes are those of `zeros`. */
+/* The inverse of lmc__sort8, for the following word. If m has k ones, its upper k bytes come from
+ * `ones`, and its other bytes from `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];

@@ -1,6 +1,6 @@
 /* The parts of a developer's build (make dev): kernels are compiled separately, and their tables
- * are not static. LMC__PART is one of these. An object compiles all that it includes, and uses only
- * its part. */
+ * are not static. LMC__PART is one of the numbers below. An object compiles all that it includes,
+ * and uses only its part. */
 #define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
 #define LMC__PART_AVX2 2
 #define LMC__PART_AVX512 3

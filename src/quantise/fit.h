@@ -14,7 +14,7 @@
 #include "quantise/fit_grid.h"
 
 /* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, and whether it is quantised at
- * all. A tensor that cannot be quantised well is kept as it is, with the reason: no error.
+ * all. A tensor that cannot be quantised well is kept as it is: no error, and info has the reason.
  *
  *   second moment          logarithmic grid
  *   first, with a second   updates; RELATIVE: logarithmic grid
@@ -40,7 +40,7 @@
 #define LMC__LEAST_GROUP 16u
 
 /* *bits: bits per element without loss, times 2^16, of LMC__FIT_CHUNK elements in the middle. The
- * tensor has at least as many (LMC__MIN_QUANTIZED). */
+ * tensor has at least as many elements (LMC__MIN_QUANTIZED). */
 LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -62,8 +62,8 @@ LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* Elements in a group: a row; LMC__DEFAULT_GROUP if group is 0, or more than the format allows.
- * Short rows are joined to at least LMC__LEAST_GROUP elements. */
+/* Elements in a group: usually those of a row; LMC__DEFAULT_GROUP if group is 0, or more than the
+ * format allows. Short rows are joined to at least LMC__LEAST_GROUP elements. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -72,11 +72,11 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* Sets the kind of grid, and its scales. A logarithmic grid bounds relative errors. Second moments
- * have a logarithmic grid, too, because none may become zero: updates are divided by their roots.
- * First moments are quantised as updates, whose size is near 1: their grid is linear.
+ * have a logarithmic grid, too, because no second moment may become zero: updates are divided by
+ * its root. First moments are quantised as updates, whose size is near 1: their grid is linear.
  *
  * A linear grid starts as the finest one. A logarithmic grid has the step that follows from its
- * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more. */
+ * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more values. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -98,8 +98,8 @@ LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return lmc__fit_scales(f);
 }
 
-/* Does all passes. Each may find that the tensor must be kept as it is (is_lossless). So must a
- * tensor of which quantising would not save a tenth of the size without loss. */
+/* Does all passes. Each may find that the tensor must be kept as it is (is_lossless). So is a
+ * tensor if quantising would not make it a tenth smaller than coding without loss. */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;

@@ -10,7 +10,7 @@
 
 /* Measures what quantising loses, in integers, because every machine must find the same grid.
  *
- * An error is a fraction of 1 in units of 2^-32 (lmc__q32). By measure it is
+ * An error is a fraction of 1 in units of 2^-32 (lmc__q32). For each measure it is
  *
  *   RELATIVE  the largest change of an element, over the element
  *   NMSE      the sum of squared changes, over the sum of squares
@@ -25,8 +25,8 @@
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for all larger errors */
 
-/* The root of v, in the same units: sqrt(v * 2^32), rounded down. Bit by bit from the top: a bit is
- * set if the square does not exceed v * 2^32. */
+/* The root of v, in the same units: sqrt(v * 2^32), rounded down. The root is found bit by bit from
+ * the top: a bit is set if the square then is at most v * 2^32. */
 static lmc__q32 lmc__root_q32(lmc__q32 v)
 {
     uint32_t root = 0, bit;
@@ -52,11 +52,11 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
  * 2^23, too, as d <= 2^23. The limits of spec/quantised.md only move points towards elements, and
  * steps for BF16 are whole BF16. So a step of `s` octaves makes a change of at most s / 2.
  *
- * The other measures are a root mean square. An error that is uniform within one step has the mean
+ * The other measures come from a mean square. An error that is uniform within one step has the mean
  * square 1/12. A float x = 2^e * m, 1 <= m < 2, changes by 2^e times the error in octaves: relative
  * to x, by the error over m. If the logarithms of elements are uniform, the mean of 1 / m^2 is the
  * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
- * 12) = s / 4.7097. An update changes by half of that: it has the second moment's root. */
+ * 12) = s / 4.7097. An update changes by half of that, as its divisor is the moment's root. */
 static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
 {
     uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
@@ -83,7 +83,7 @@ LMC__INLINE void lmc__add_wide(lmc__wide_sum *sum, uint64_t v)
     sum->high += sum->low < v;
 }
 
-/* a / b, at most LMC__Q32_MAX. Both are halved until a << 32 fits. */
+/* a / b, at most LMC__Q32_MAX. Both are halved until a << 32 fits in 64 bits. */
 static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
 {
     while (a.high | b.high | a.low >> 32) {

@@ -26,7 +26,7 @@
  * a 20th for each of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are given, the grid gets 11/32 bit less, which headers and codes of whole bits take. */
+/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take these. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
@@ -37,9 +37,9 @@
  *     numbers                        1 .......... last - first + 1
  *     High, Low                    number >> low_bits, the low_bits lowest
  *
- * The point q = 0 stays in the grid, as min must be at most 0. The size is: Low raw, because it
- * hardly compresses; High by its entropy; 4 bytes and an element for each exception; and scales. n:
- * elements of the sample, of which n_zero are +0.
+ * The point q = 0 stays in the grid, as min must be at most 0. The size is the sum of: Low, raw,
+ * because it hardly compresses; High, by its entropy; 4 bytes and an element for each exception;
+ * the scales. n: elements of the sample, of which n_zero are +0.
  *
  * bits_of_others is the size of an element that is not zero, without the bits that say which
  * elements are zero. It is compared with the caller's bits: else rows of an embedding that were
@@ -128,20 +128,20 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 }
 
 /* How far the grid is above its limit, in units of LMC__OCTAVE; negative if it is below. The limit
- * is that of its size, `bits`; or, if bits is 0, that of its loss, `bound`. */
+ * is `bits`, for its size; or, if bits is 0, `bound`, for its loss. */
 static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
 {
     int32_t excess;
     if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
     excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
-    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not show */
+    if (f->error > bound && excess < 2) excess = 2;             /* floats may be equal */
     if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
 
 /* Begins with the finest grid. For a size the grid only becomes coarser. For a bound it becomes
- * coarser until it is too coarse, then only finer; within two steps of the bound is good enough. A
- * logarithmic grid has the step that follows from its bound.
+ * coarser until it is too coarse, then only finer; an error within two steps of the bound is good
+ * enough. A logarithmic grid has the step that follows from its bound.
  *
  * A small sample is enough for logarithmic grids, of which only the size is unknown. For linear
  * grids it finds a grid, which the large sample then checks. Only the large sample can reject a

@@ -6,7 +6,7 @@
 #include "codec/quant_params.h"
 #include "quantise/quantizer.h"
 
-/* The state of a fit, its samples, and functions for all that make quantisers.
+/* The state of a fit, its samples, and functions for fit.h and snapshot/requantise.h.
  *
  * Each pass reads elements by a callback, because a tensor may be larger than memory. Most passes
  * read samples: chunks of 16 Ki elements at equal distances, the same on every machine. */
@@ -21,8 +21,8 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
     return LMC_OK;
 }
 
-/* The most points of a grid. Their symbols, with signs twice as many, are below LMC__EXCEPTION. A
- * logarithmic grid only needs to cover all magnitudes, which as bits are below 2^31.
+/* The most points of a grid. Their symbols (with signs, two for each) are below LMC__EXCEPTION. A
+ * logarithmic grid only needs to cover all magnitudes, whose bits as an integer are below 2^31.
  *
  *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
@@ -32,8 +32,8 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
 }
 
 #define LMC__FIT_CHUNK 16384u /* elements that are read at once */
-/* Least elements of samples to find a grid, and to measure its loss. A sample has less than twice
- * as many elements. A tensor that has less than twice as many is its own sample. */
+/* The least elements in a sample to find a grid (SMALL), and in one to measure its loss (LARGE). A
+ * sample has less than twice as many. A tensor with less than twice as many is its own sample. */
 #define LMC__SMALL_SAMPLE ((uint64_t)1 << 17)
 #define LMC__LARGE_SAMPLE ((uint64_t)1 << 21)
 

@@ -13,7 +13,7 @@
  * by orders of magnitude. Each group has its own scale, found in one pass over the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. One bias for all elements is found here, and the floor, which replaces eps.
+ * moment, times 2^bias. One bias is found for all elements, and the floor, which replaces eps.
  *
  * The bits of floats, read as integers, are used as logarithms: they grow by 2^23, an LMC__OCTAVE,
  * from one power of two to the next. A difference of bits is a ratio of floats, within 6 %. */
@@ -48,7 +48,7 @@ static int32_t lmc__to_logarithm(float v)
 
 /* Finds the scale of each group from the mean of the bits of its elements' magnitudes: about their
  * geometric mean M, which one very large element hardly changes. Zeros and subnormals are left out;
- * a group of only these gets the least scale.
+ * a group that has only such elements gets the least scale.
  *
  * A linear grid gets the scale M * 2^-9: its 65,534 points then reach from M / 512 to 64 M, on both
  * sides of zero. A logarithmic grid has M in its middle.
@@ -100,8 +100,8 @@ static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
 }
 
 /* Sets the floor, and the bias with which the sample's largest update is 2^14 scales, half of the
- * grid's range. If a few updates are far larger than all others, these become exceptions: a second
- * moment may have been lost.
+ * grid's range. If a few updates are far larger than all others, they become exceptions: their
+ * second moments may have been lost.
  *
  * With bits as logarithms: let v be the bits of an element and p those of its second moment, at
  * least the floor. The update is v - p / 2, and the scale p / 2 + bias. So the update in scales is
@@ -131,8 +131,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
             total++;
         }
     }
-    /* `octave`: the highest one such that more than one element in 8192 is in it or above. Updates
-     * up to 16 times its end are normal. */
+    /* `octave`: the highest octave such that more than one element in 8192 is in it or above it.
+     * Updates up to 16 times its end count as normal. */
     while (octave > 0 && above <= total / 8192) above += octaves[--octave];
     if (largest > ((int64_t)octave - 256 + 5) * LMC__OCTAVE)
         largest = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
@@ -141,7 +141,7 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
     return grid->bias == largest ? LMC_OK : lmc__keep_lossless(q, "no update is a normal number");
 }
 
-/* All possible points, the same number on both sides of q = 0. */
+/* Gives the grid all possible points, the same number on both sides of q = 0. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);

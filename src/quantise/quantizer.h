@@ -49,8 +49,8 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
 }
 
 /* Replaces bytes [offset, offset + size) of the tensor, which are at data and must be whole
- * elements, by what decoding will return. Groups count from the tensor's first byte. second: of the
- * same elements. */
+ * elements, by what decoding will return. Groups count from the tensor's first byte. second: the
+ * second moments of the same elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -59,7 +59,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
-    if (q->is_recovered) return LMC_OK; /* such elements stay exact */
+    if (q->is_recovered) return LMC_OK; /* these elements stay exact */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
     for (i = 0; i < source.n; i += n) {
         const lmc__quant_source strip =

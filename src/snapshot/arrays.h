@@ -15,7 +15,7 @@
  *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
  *     data of a | data of b ...
  *
- * sorted by falling width of the dtype, then by name, so that all data is aligned. */
+ * Tensors are sorted by falling width of the dtype, then by name, so all data is aligned. */
 #ifndef LMC_NO_ENCODER
 /* No loader takes a larger header (spec/foreign-bases.md). The number of texts is limited, because
  * each key is compared with all others. */
@@ -52,8 +52,8 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 }
 
 /* Appends a string as JSON, without its quotes: control characters, '"' and '\' are escaped, the
- * rest is UTF-8. With any other bytes loaders refuse the header, and the command does not look for
- * tensors in the file (spec/foreign-bases.md). */
+ * rest is UTF-8. If a header has other bytes, loaders refuse it, and the command finds no tensors
+ * in the file (spec/foreign-bases.md). */
 LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -72,10 +72,10 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 }
 
 typedef struct lmc__array_file {
-    lmc__buffer sorted;  /* lmc_array each */
-    lmc__buffer tensors; /* lmc_tensor each, in that order */
-    lmc__buffer json;    /* with the 8 bytes before it and the spaces after it */
-    lmc__buffer name;    /* of the last tensor, escaped */
+    lmc__buffer sorted;  /* of lmc_array */
+    lmc__buffer tensors; /* of lmc_tensor, in the order of `sorted` */
+    lmc__buffer json;    /* the header: its size in 8 bytes, the JSON text, spaces */
+    lmc__buffer name;    /* the escaped name of the last tensor */
     lmc_file file;
 } lmc__array_file;
 
@@ -90,8 +90,8 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* The order of safetensors: wide dtypes first, then by name. Arrays with the same name need not be
- * neighbours; the writer refuses them. */
+/* The order of safetensors: wide dtypes first, then by name. This order does not show duplicate
+ * names of different dtypes; the writer finds and refuses them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
     const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
@@ -110,8 +110,8 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
     return LMC_OK;
 }
 
-/* Appends __metadata__, if it has entries. Comparing all pairs of keys is fast enough: there are
- * few. */
+/* Appends __metadata__, if it has entries. Comparing all pairs of keys is fast enough, as there are
+ * at most LMC__MAX_TEXTS. */
 static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
     size_t i, k;
@@ -128,8 +128,8 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* Makes the header. Tensors' offsets count from the data first, in the end from the file's
- * start. */
+/* Makes the header. While its entries are made, tensors' offsets count from the start of the data;
+ * in the end, from the start of the file. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {

@@ -3,12 +3,12 @@
 #include "base/bytes.h"
 
 /* Memory that grows. All code above the codec allocates with it, so overflows are checked in one
- * place: a buffer has at most SIZE_MAX / 2 bytes. data may move when it grows. It is aligned as
- * malloc aligns. */
+ * place: a buffer has at most SIZE_MAX / 2 bytes. When the buffer grows, `data` may move. `data` is
+ * aligned as malloc aligns. */
 typedef struct lmc__buffer {
-    uint8_t *data; /* NULL: nothing yet */
+    uint8_t *data; /* NULL: no memory yet */
     size_t size, cap;
-    void *alloc_user; /* of LMC_REALLOC */
+    void *alloc_user; /* for LMC_REALLOC */
 } lmc__buffer;
 
 static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
@@ -17,7 +17,7 @@ static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
     b->alloc_user = alloc_user;
 }
 
-/* The buffer can be used again. */
+/* Frees the memory. The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
@@ -25,8 +25,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* A struct has its buffers side by side. One call sets up, or frees, all buffers from the member
- * `first` to the one before the member `next`. */
+/* The buffers of a struct are neighbouring members. One call sets up or frees all buffers from the
+ * member `first` up to the member before `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
 static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
@@ -41,8 +41,8 @@ static void lmc__free_buffers(void *object, size_t from, size_t to)
         lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
-/* Makes room for `more` bytes after the size that is in use. Capacity grows by half at least, so
- * appending n bytes one by one takes time O(n). On errors nothing changes. */
+/* Makes room for `more` bytes after the bytes in use. Capacity grows by half at least, so appending
+ * n bytes one by one takes time O(n). On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;

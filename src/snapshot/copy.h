@@ -9,13 +9,13 @@
 #include "snapshot/writer.h"
 #ifndef LMC_NO_ENCODER
 
-/* Copies a file from a reader to a writer, in pieces: to change a snapshot's base, level or set of
- * files. The writer owns the quantisers that this recovers (w->quantizers), since it uses them. */
+/* Copies a file from a reader to a writer, in pieces, to change a snapshot's base, level or set of
+ * files. The writer owns the recovered quantisers (w->quantizers), since it uses them. */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
 /* Recovers the quantiser of the tensor. A quantiser that needs the second moment is recovered as
- * lossless: that moment may not be in the new snapshot. */
+ * lossless, because the new snapshot may lack that moment. */
 static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
                                            lmc_tensor *tensor)
 {

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
+/* `user` is the descriptor, cast to a pointer, so no memory has to live as long as the sink. */
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
 static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)

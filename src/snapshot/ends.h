@@ -33,7 +33,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
     memset(dst, 0, LMC__TRAILER_SIZE);
     lmc__store64(dst, index_at);
     lmc__store64(dst + 8, index_size);
-    lmc__store64(dst + 16, index_at + index_size + LMC__TRAILER_SIZE); /* of the file */
+    lmc__store64(dst + 16, index_at + index_size + LMC__TRAILER_SIZE); /* the file's size */
     dst[24] = LMC_FORMAT_MAJOR;
     dst[25] = LMC_FORMAT_MINOR;
     lmc__store32(dst + 28, k->crc32c(0, dst, 28));
@@ -41,15 +41,14 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* Whether the snapshot is a delta: its header has the base's fingerprint, which is never all
- * zero. */
+/* Whether the snapshot is a delta: the base's fingerprint in its header is not all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
-/* Bits LMC__FEATURE_...: what the file may use. The header must have been checked. */
+/* Returns the bits LMC__FEATURE_... that the file may use. The header must have been checked. */
 static unsigned lmc__get_features(const uint8_t *header)
 {
     return lmc__load32(header + LMC__FEATURES_AT);
@@ -60,15 +59,15 @@ static int lmc__is_draft(const uint8_t *magic)
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
-/* Checks LMC__HEADER_SIZE bytes. The version is checked before the CRC, so that a file of a newer
- * version is not called damaged, even if that version changes the rest of the header:
+/* Checks the LMC__HEADER_SIZE bytes of a header. The version is checked before the CRC: a newer
+ * version may change the rest of the header, and its files must not be called damaged.
  *
  *     0  magic                       16  features        48  reserved
- *     8  version                     24  of no matter    60  Header_CRC of the bytes before
+ *     8  version                     24  ignored         60  Header_CRC of the bytes before
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * A feature that is not known could change what the file means, so it is refused. */
+ * An unknown feature could change what the file means, so the file is refused. */
 LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
@@ -87,7 +86,8 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     return LMC_OK;
 }
 
-/* *total += size, if that stays within the caller's limit (0: none): 1. Never overflows. */
+/* Adds size to *total and returns 1, if the sum is at most max_total_size (0: no limit). Otherwise
+ * returns 0. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_size)
 {
     const uint64_t most = max_total_size ? max_total_size : UINT64_MAX;
@@ -104,7 +104,7 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* Sets the members that the header tells. The header must have been checked. */
+/* Sets the members of info that are in the header. The header must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
@@ -125,12 +125,12 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
     return LMC_OK;
 }
 
-/* Checks the trailer of a file of `total` bytes, with an index that was found at index_at:
+/* Checks the trailer of a file of `total` bytes, whose index was found at index_at:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
- *     8  size of the index          24  version, reserved    32  magic, another than the header's
+ *     8  size of the index          24  version, reserved    32  end magic
  *
- * The size of the file finds a file that was cut and continued with the end of another file. */
+ * The file's size shows whether a file was cut and continued with the end of another file. */
 LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)

@@ -9,16 +9,16 @@
 #include "snapshot/sections.h"
 
 /* Reads FILE bodies (spec 4.1), and makes the list of all files of a snapshot from them.
- * put_files.h writes them.
+ * put_files.h writes FILE bodies.
  *
  * The files of one FILE section, one after another, are a *stream*. The runs that follow the
- * section cut the stream, and may cross from one file to the next. Most streams are one file.
+ * section cut the stream; a run may cross from one file to the next. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * An entry stores only the part of its name that an earlier entry of the section does not have. */
+ * An *entry* (a file or tensor) stores only the part of its name that an earlier entry lacks. */
 
 typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
@@ -29,13 +29,13 @@ typedef struct lmc__listed_file {
     int is_unread;
     size_t unread_at;
     /* After the first use of its header text (texts.h): where the text of each tensor begins, and
-     * where the last one ends. */
+     * where the last text ends. */
     lmc__buffer text_at;
 } lmc__listed_file;
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* those known so far, in the owner's table of runs */
+    size_t first_run, n_runs; /* the runs known so far, in the owner's table of runs */
     uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
     int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
@@ -48,7 +48,7 @@ typedef struct lmc__listing {
     int has_records; /* 1: there are extension records, which this version skips */
 } lmc__listing;
 
-/* Valid until more are added. */
+/* The pointer is valid until more files or streams are added. */
 static lmc__listed_file *lmc__listed_at(const lmc__listing *l, size_t i)
 {
     return (lmc__listed_file *)(void *)l->files.data + i;
@@ -107,8 +107,8 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number of the file that has byte `position` of the stream, or of the first file after it if
- * position is the end. */
+/* The number of the file that has byte `position` of the stream. If position is the stream's end:
+ * the number of the first file after the stream. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
     const lmc__listed_file *const files = lmc__listed_at(l, 0);
@@ -122,11 +122,11 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The rules of spec 4.1 for paths: relative, no component "", "." or "..", no NUL; or empty. So a
- * restored file is always below the directory to which it is restored. */
+/* Whether a path keeps the rules of spec 4.1: it is empty, or relative, without NUL and without a
+ * component "", "." or "..". So no file is restored outside of the target directory. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, n, start = 0; /* of the component */
+    size_t i, n, start = 0; /* n, start: size and start of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
         if (i < size && p[i] == 0) return 0;
@@ -139,12 +139,12 @@ static int lmc__is_path(const uint8_t *p, size_t size)
 }
 
 /* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
- * division has a rest, or the size is too large. Every step is checked before it could overflow. */
+ * division has a remainder, or the size is too large. No step can overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++) /* 0 even if the product of the others overflows */
+    for (i = 0; i < rank; i++) /* 0 even if the product of the other numbers overflows */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -157,9 +157,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, a dtype is its number in enum lmc_dtype, up to this number (spec 4.1); any other dtype
- * is a string. A dtype that is added to the enum later must be a string, too: lmc__append_tensors
- * must use LMC_AUTO for it. */
+/* LMC files store a dtype as its number in enum lmc_dtype, if that is at most LMC__LAST_DTYPE_CODE
+ * (spec 4.1), else as a string. A dtype that is added to the enum later must be stored as a string,
+ * too: lmc__append_tensors must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
@@ -187,7 +187,7 @@ typedef struct lmc__body_parser {
     uint64_t start; /* of the next file, within the stream */
 } lmc__body_parser;
 
-/* Appends bytes to the strings. Returns where they begin, NULL in the first pass. */
+/* Appends bytes to the strings. Returns where these bytes begin; NULL in the first pass. */
 static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
     char *const to = x->tensors ? x->chars + x->n_chars : NULL;
@@ -196,8 +196,8 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
     return to;
 }
 
-/* Dtype | Rank | Shape | Size: in an entry without Like. The size of a known dtype follows from the
- * shape; only other dtypes have the field Size. */
+/* Parses Dtype | Rank | Shape | Size, the type in an entry without the bit Like. With a known dtype
+ * the field Size is missing, because the size follows from the shape. */
 LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
@@ -233,9 +233,9 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the tensor before
- * ends. A tensor begins there or later and ends within the file, so tensors are in order and do not
- * overlap. Back: the reference is Back entries before this one; 0: none. */
+/* Parses Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the previous
+ * tensor ends. A tensor begins there or later and ends within the file, so tensors are in order and
+ * do not overlap. Back: the reference is Back entries before this entry; 0: none. */
 LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
                                                    uint64_t *position)
 {
@@ -304,8 +304,8 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     return LMC_OK;
 }
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors. Form
- * says which fields are there. The path begins with Path_Prefix bytes of the previous path. */
+/* Parses Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors.
+ * Form says which fields exist. The path begins with Path_Prefix bytes of the previous path. */
 LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
@@ -366,7 +366,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
- * name. Time is linear in the size of the body: an entry has at least 3 bytes. */
+ * name. Parsing takes linear time, as an entry has 3 bytes or more; sorting takes n log n. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -401,7 +401,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
-    for (i = 0; i < x.n_files; i++) { /* references need the order of items no more */
+    for (i = 0; i < x.n_files; i++) { /* references no longer need the order of items */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
@@ -410,8 +410,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* The rules for all files together: no path twice, none below a regular file, and an empty path
- * only if the snapshot has one file. */
+/* Checks the rules for all files together: no path occurs twice or is below a regular file, and
+ * only a snapshot of one file may have an empty path. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";

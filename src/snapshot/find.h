@@ -9,7 +9,7 @@
  * file, and paths within a snapshot. Only in a damaged snapshot several files may have the path "":
  * their paths are lost. */
 
-/* Every file of a base (or of a reader, used as a base), sorted by path. */
+/* Fills items with every file of a base (or of a reader that is used as a base), sorted by path. */
 static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -37,11 +37,11 @@ LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
         }
     }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    return lmc__sort_paths(&self, &r->paths); /* has room, so paths are complete or empty */
+    return lmc__sort_paths(&self, &r->paths); /* there is room: r->paths is complete or empty */
 }
 
-/* The first row of that name in file file_number or a later file, or NULL. *next: whether the row
- * after it has the same name. */
+/* The first row with this name whose file is number file_number or a later file; or NULL. *next:
+ * whether the row after it has this name, too. */
 static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
                                          size_t file_number, int *next)
 {

@@ -8,13 +8,13 @@
 #include "snapshot/buffer.h"
 #include "snapshot/sha256.h"
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1). On request also the hashes
- * of its content (hashes.h).
+/* Computes the fingerprints of a file's tensors and the CRC of the file (spec 7.1); on request, the
+ * hashes of its content, too (hashes.h).
  *
  * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
- * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks have anyway, and
- * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
- * tensor:
+ * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks need anyway, and
+ * the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and in one leaf
+ * or in no tensor:
  *
  *     tensors   |------- A ---------------|  gap  |--- B --|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
@@ -22,9 +22,9 @@
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f are the gap)
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
- * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,
- * lmc__crc32c_combine), without the bytes. The CRC of the file is joined from the CRCs of blocks;
- * the first piece of a block has this CRC. A file without tensors counts as one tensor of bytes. */
+ * block is in the cache. Then lmc__absorb_piece joins the sums in order, without the bytes
+ * (lmc__crc32c_combine). The file's CRC is joined from the CRCs of its parts in blocks (part_crc).
+ * A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
@@ -32,30 +32,30 @@ typedef struct lmc__piece {
     uint32_t crc;
     uint32_t size;
     int in_tensor;
-    unsigned phase; /* the piece begins at this byte of one of the tensor's words */
-    /* size and CRC of the part of one file in one block: in the first piece of this part; else 0 */
+    unsigned phase; /* the piece begins at this byte of a word of the tensor */
+    /* a *part* is what one block has of one file; its first piece has its size and CRC, others 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    /* how far pieces are planned */
+    /* pieces are planned up to byte `planned` of the file, which is in or before planned_tensor */
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* that is being absorbed, or comes next */
-    uint64_t tensor_done; /* bytes of it */
+    size_t tensor;        /* the tensor that is being absorbed, or the next */
+    uint64_t tensor_done; /* absorbed bytes of that tensor */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL. Gets the SHA-256 of each tensor's bytes (state: content) and, when the file ends, of
-     * all bytes outside of tensors (state: outside). It has room for them */
+    /* or NULL: no hashes. Has room for, and gets, the SHA-256 of each tensor's bytes (state:
+     * content) and, when the file ends, of all bytes outside of tensors (state: outside) */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* Begins the next tensor. The type makes its digest differ from that of a file or a directory. */
+/* Begins the next tensor. `type` makes its digest differ from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -66,7 +66,7 @@ static void lmc__begin_fingerprint(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Begins a file. It must live as long as d is in use, and its tensors must be in order. */
+/* Begins a file. `file` must live as long as d is in use, and its tensors must be in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -74,7 +74,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_fingerprint(d);
 }
 
-/* Turns on the hashes of content, right after lmc__begin_digester. */
+/* Turns on the hashes of content. Call this right after lmc__begin_digester. */
 static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
 {
     d->hashes = hashes;
@@ -83,7 +83,7 @@ static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
     return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
 }
 
-/* Appends the hash of what sha has taken, and begins the next one. */
+/* Appends the hash of the bytes that sha has taken, and begins the next hash. */
 static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
 {
     if (!d->hashes) return;
@@ -138,8 +138,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next. A file
- * without tensors counts as a U8 tensor; its size may be known only now. */
+/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next tensor. A
+ * file without tensors counts as a U8 tensor, whose size may be known only now. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -162,8 +162,8 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* Absorbs the next piece in the planned order. Its sums are set; its bytes, for hashes, are at
- * data. First finishes the tensors that end before this piece, empty ones included. */
+/* Absorbs the next piece in the planned order. Its sums must be set. data: its bytes, used only for
+ * hashes. First finishes the tensors that end before this piece, including empty tensors. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
     const int in_tensor = piece->in_tensor && d->file->n_tensors;

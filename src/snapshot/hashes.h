@@ -9,12 +9,12 @@
 #include "snapshot/index_entries.h"
 
 /* SHA-256 hashes of content, and the section that stores them (spec/hash.md). They protect against
- * forgery, which fingerprints do not. They are slow to compute, so the caller must ask for them.
+ * forgery; fingerprints do not. They are slow to compute, so the caller must ask for them.
  *
- *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
- *                                                  bytes that are of no tensor
+ *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of all
+ *                                                  bytes outside of tensors
  *
- * Snapshot_Hash covers everything in the snapshot, the other hashes included. */
+ * Snapshot_Hash covers everything in the snapshot, including the other hashes. */
 #define LMC__HASH_HEAD_SIZE 8u                                     /* names the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
@@ -72,7 +72,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* n metadata entries, as in the index. Entries that tell how the file was made are left out. */
+/* Hashes n metadata entries, as in the index, but no entries that tell how the file was made. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -84,7 +84,7 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t
     }
 }
 
-/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes of them.
+/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes(l) hashes.
  * items: a scratch buffer. */
 LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
                                                     const lmc__listing *l, const uint8_t *hashes,

@@ -10,11 +10,11 @@
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
-/* Fingerprints of files that are not in a snapshot, so that any directory can be a base (spec 7.3).
- * It uses the digester and the waves of the writer, without blocks. Memory: 2 MiB for each worker,
- * and a fingerprint for each tensor. */
+/* Computes fingerprints of files that are in no snapshot, so that any directory can be a base (spec
+ * 7.3). It uses the digester and the waves of the writer, but codes no blocks. Memory: 2 MiB for
+ * each worker, and a fingerprint for each tensor. */
 
-/* A task that computes sums but codes nothing. The file's CRC is joined from those of the jobs. */
+/* A task that computes sums but codes nothing. The file's CRC is joined from the jobs' CRCs. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -30,7 +30,7 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
 /* Reads the file in spans, and absorbs each span before it reads the next. Takes exactly file->size
- * bytes from the stream. If there are fewer: LMC_ERR_TRUNCATED. */
+ * bytes from the stream. If the stream has fewer: LMC_ERR_TRUNCATED. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -77,7 +77,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
     lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* first the FILE body, then the fingerprints */
+    status = lmc__append_file(&body, file); /* `body`: the FILE body, later the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;

@@ -18,7 +18,7 @@
  * no content. */
 
 /* The base's file with the path, kind and size of `file`, or NULL. items: the base's files, sorted
- * by path. If several have this path any may be found: they cannot be restored in place anyway. */
+ * by path. If several files have this path, any may be found: such a base is refused anyway. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -29,11 +29,11 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 }
 
 /* Whether the base predicts the segment from the same place in the same file. file: the base's file
- * if the base is given; else the snapshot's own, which then must be equal.
+ * if the base is given; else the snapshot's own file, which must then have the same tensors.
  *
  * A segment names an item and an offset in it. The item must be the tensor that is at this place,
  * or the file itself if it has no tensors. Items with the same name and fingerprint have the same
- * bytes, so any of them will do. */
+ * bytes, so any of them is right. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
     const lmc__item *const item =

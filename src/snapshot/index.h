@@ -14,10 +14,10 @@
 #include "snapshot/index_entries.h"
 
 /* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
- * from the index. Body_CRC is checked first. It finds damage but no attack, so the other checks
- * must be right for any bytes. Entries are parsed one by one, and no count in the file decides how
- * much is allocated. So memory is in proportion to the size of the index, which the caller limits,
- * and time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
+ * from the index. Body_CRC is checked first. It finds damage, but no attack. So the other checks
+ * must work for any bytes. Entries are parsed one by one, and no count in the file decides how much
+ * is allocated. So memory is in proportion to the size of the index, which the caller limits, and
+ * time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
@@ -29,7 +29,7 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, from its row in BLKS: where it begins in the file, its encoded size. */
+/* A block, from its row in BLKS. at: where the block begins in the file; size: encoded. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -42,13 +42,13 @@ typedef struct lmc__ancillary {
 
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
-    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all runs */
     lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
-    /* rows of all runs; where BLKS begins */
+    /* number of rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
     uint32_t n_metadata;
@@ -56,7 +56,7 @@ typedef struct lmc__tables {
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Valid until more are added. */
+/* The pointer is valid until more runs are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
@@ -103,8 +103,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* Parses the entry of a FILE section: its body, then the facts of its files. The runs must cover
- * the stream before it. */
+/* Parses the entry of a FILE section: its body, then the facts of its files. The runs before the
+ * section must cover the whole previous stream. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -191,8 +191,8 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
 }
 
 /* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
- * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin, by its
- * entries. items: a scratch buffer. Does not check the base and the predictions. */
+ * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin if its
+ * entries are right. items: a scratch buffer. Does not check base and predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)

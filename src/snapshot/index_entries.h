@@ -15,8 +15,8 @@
  *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
  *           entry of a RUN:    kind | stored size | size | body of the section
- *           an ancillary one:  kind | stored size
- *           ...                one entry for each section before, in their order
+ *           ancillary section: kind | stored size
+ *           ...                one entry for each section before BLKS, in their order
  *           metadata           sorted by key
  *           extension records
  *     BLKS  a row for each block of all runs: size, Header_CRC
@@ -25,18 +25,18 @@
  * CRC, its fingerprints.
  *
  * The writer builds both bodies while it writes blocks. Restoring builds them, too, and compares
- * them with those of the file. A reader begins with the index, so it must parse it (index.h). */
+ * them with the bodies in the file. A reader begins with the index, and must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The bodies while they are built, without metadata. The head stays zero until the end, and the
  * facts of a file until the file ends. The entry of a run is made after its blocks, because it has
- * their size. */
+ * their total size. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows; /* the body of INDX; the body of BLKS */
     lmc__buffer run_body;      /* of the current run */
     uint64_t limit;            /* on the sum of the sizes of entries and rows */
-    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is no run */
+    uint64_t run_stored;       /* bytes of the run's section and blocks; 0: there is no run */
     size_t facts_at;           /* in entries: the facts of the current file */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
@@ -49,7 +49,7 @@ static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, vo
     return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
 }
 
-/* Appends to entries or rows, up to the limit: a pipe may be endless. */
+/* Appends to entries or rows. The limit is needed because a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -69,7 +69,7 @@ LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const c
     return lmc__grow_index(b, &b->entries, body, body_size);
 }
 
-/* Ends the current run, if there is one: all of its blocks were indexed. */
+/* Ends the current run, if there is one. All of its blocks must have been indexed. */
 static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 {
     const uint64_t stored = b->run_stored;
@@ -78,7 +78,7 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
                   : LMC_OK;
 }
 
-/* Adds the next section. Of an ancillary section only the size is used. */
+/* Adds the next section. The body of an ancillary section is not used. */
 LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
                                                     const uint8_t *body, uint64_t body_size)
 {
@@ -119,7 +119,7 @@ static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *
     d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
-/* Copies the fingerprints of a file from the facts in an index. The memory is the list's own. */
+/* Copies the fingerprints of a file from its facts. The array file->tensors must be writable. */
 static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
@@ -130,7 +130,7 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* Writes the facts of a file, all of which was absorbed. */
+/* Writes the facts of a file, after all of its bytes were absorbed. */
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
     lmc__index_fingerprints(b, d);
@@ -154,8 +154,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* Fills items with the names and fingerprints of all files and tensors (pointers into the list),
- * and computes the snapshot's fingerprint from them. */
+/* Fills items with all items of the snapshot (lmc__append_items), which point into the list, and
+ * computes the snapshot's fingerprint from them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -174,8 +174,8 @@ typedef struct lmc__metadata_entry {
 } lmc__metadata_entry;
 
 /* Parses n metadata entries: each has two sizes, a key and a value. Keys ascend strictly, so they
- * are unique. They have no NUL, so they can be C strings: keys are copied, with a NUL, while values
- * stay where they are. keys NULL: the entries are only checked. */
+ * are unique. They have no NUL, so they are copied to `keys` as C strings. Values stay where they
+ * are. keys NULL: the entries are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {

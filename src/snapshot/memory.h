@@ -2,8 +2,8 @@
 #include "base/platform.h"
 #include "snapshot/buffer.h"
 
-/* Memory in place of files, as sinks, sources and streams. The caller owns the lmc_memory, to which
- * these only point. A write to the sink may move the data, so no other thread may read it
+/* Memory in place of files, as sinks, sources and streams. They only point to the lmc_memory, which
+ * the caller owns. A write to the sink may move the data, so no other thread may read the data
  * meanwhile. */
 
 /* An lmc_memory is the public form of an lmc__buffer, and grows in the same way. After
@@ -44,7 +44,7 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* A source of the bytes that are there now. It does not see what is appended later. */
+/* A source of the bytes that are there now. It has no bytes that are appended later. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
@@ -58,7 +58,7 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
     return stream;
 }
 
-/* The lmc_memory can be used again. alloc_user stays. */
+/* Frees the data. The lmc_memory can be used again, with the same alloc_user. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;

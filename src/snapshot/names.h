@@ -6,8 +6,8 @@
 #include "snapshot/order.h"
 
 /* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
- * bits for each name. They must be small: a snapshot has up to 2^32 files with up to 2^28 tensors
- * each. No input makes them slower than n log n. */
+ * bits for each name. They must be small, since a snapshot has up to 2^32 files with up to 2^28
+ * tensors each. No input makes them slower than n log n. */
 
 /* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
@@ -18,14 +18,14 @@ typedef struct lmc__item {
     const lmc_tensor *tensor;   /* in that file; NULL: the whole file */
 } lmc__item;
 
-/* In byte order, and a prefix before longer names, as spec 7.2 and 8.3 sort. */
+/* Compares in byte order. A prefix comes before longer names (spec 7.2 and 8.3). */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* By name, then by fingerprint, or by file number if one of the two items has no fingerprint. */
+/* Compares by name, then by fingerprint, or by file number if one item has no fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -42,7 +42,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
-/* For sorted items, in which equal names are neighbours. */
+/* Whether two of n sorted items have the same name: equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -51,8 +51,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2). Sorts the items. It does not depend on the file in which
- * a tensor is. */
+/* Fingerprint of the snapshot (spec 7.2). Sorts the items. The fingerprint does not depend on the
+ * file in which a tensor is. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -71,8 +71,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-/* The first of n sorted items that has this name in file file_number or a later file, or comes
- * after these. */
+/* The number of the first of n sorted items that does not come before this name and file number.
+ * file_number must be 0 if the items have fingerprints. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
     const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
@@ -105,9 +105,9 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A hash table with open addressing, at most half full, of 62 bits of each path's SHA-256. It takes
- * 16 to 32 bytes for each path and each directory above it. Nobody can choose paths that collide
- * often. The two lowest bits of an entry say what is known about the path: */
+/* The set of paths: a hash table with open addressing, at most half full, of 62 bits of each path's
+ * SHA-256. It takes 16 to 32 bytes for each path and each directory above it. Nobody can choose
+ * paths that collide often. An entry's two lowest bits describe the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: its entry says so, or a path is below it */
@@ -128,7 +128,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
     return &place[i];
 }
 
-/* Makes the table twice as large, or makes the first one. On errors the old table stays. */
+/* Makes the table twice as large, or makes the first table. On errors the old table stays. */
 LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
@@ -163,8 +163,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes are those
- * of the path before, so only the directories whose names end after these bytes are new. */
+/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes equal
+ * those of the previous path, so only directories whose names end after these bytes are new. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {

@@ -7,10 +7,10 @@
 #include "snapshot/reader.h"
 #include "snapshot/stdio.h"
 
-/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
- * may be any LMC file that holds one file and has no base. */
+/* Compresses and decompresses whole buffers and files in one call. The output is an ordinary LMC
+ * file of one file. The input may be any LMC file that holds one file and has no base. */
 
-/* A sink to memory of the caller, of fixed size. */
+/* A sink that writes to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -26,21 +26,21 @@ static enum lmc_status lmc__write_fixed(void *user, const void *data, size_t siz
     return LMC_OK;
 }
 
-/* Bound of all bytes outside of blocks: header, sections, index without its 8 bytes for each block,
- * trailer. One tensor without a name takes about 450 bytes. */
+/* Upper bound of all bytes outside of blocks: header, sections, index without its 8 bytes for each
+ * block, trailer. With one nameless tensor they are about 450 bytes. */
 #define LMC__ONE_CALL_OVERHEAD 1024u
 
-/* Blocks have at least 2^17 bytes (LMC_AUTO), and each costs 24 bytes for its header and 8 in the
- * index. */
+/* Each block costs 24 bytes for its header and 8 in the index. All blocks but the last have at
+ * least 2^17 bytes. */
 LMC_API size_t lmc_compress_bound(size_t size)
 {
     const size_t extra = (size >> 17) * 32 + 32 + LMC__ONE_CALL_OVERHEAD;
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* Writes an LMC file of one nameless file of size bytes, from stream or, if that is NULL, from src.
- * If the dtype is known and its elements are whole bytes, the file is one nameless tensor, so that
- * a reader can tell the dtype. */
+/* Writes an LMC file of one nameless file of size bytes, from stream or, if stream is NULL, from
+ * src. A file of whole elements of a known dtype is one nameless tensor, so that a reader can tell
+ * the dtype. (Elements of less than a byte are left out.) */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
                                                      const lmc_stream *stream,
@@ -174,7 +174,7 @@ typedef struct lmc__file_to_file {
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
+/* Makes dst_path from src_path with `convert`. Until it is complete, it is dst_path.part. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,

@@ -14,11 +14,11 @@
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * The function pointers read_run and free_extra do what differs. */
+ * The function pointers read_run and free_extra call the code that differs. */
 
-/* Allocates struct_size bytes: a reader, and what follows it. open: fills the tables. After an
- * error lmc_reader_free frees the reader: all members are zero or valid. Readers of a chain work
- * one at a time, so one may lend the others its coder of several MiB (options->lender). */
+/* Allocates struct_size bytes, for a struct that begins with a reader. open: fills the tables.
+ * After an error lmc_reader_free frees the reader: all members are zero or valid. Readers of a
+ * chain work one at a time, so they may share one coder, of several MiB (options->lender). */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -46,7 +46,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    /* the base's meter, if the base is a reader: one budget for the whole chain */
+    /* a whole chain has one meter: the base's, if the base is a reader, or the lender's */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
@@ -69,8 +69,8 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* free_extra frees what a salvage added, before the reader, since both are one allocation.
- * struct_size is kept because LMC_REALLOC wants the size of the memory that it frees. */
+/* free_extra frees the buffers of a salvage before the reader is freed, since both are one
+ * allocation. LMC_REALLOC needs the size of the memory that it frees, so struct_size is kept. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;

@@ -1,18 +1,18 @@
 #pragma once
 #include "base/platform.h"
 
-/* The sort and the search that all files here use. The sort is inlined, with its comparison and the
- * size of an element as constants. */
+/* The sort and the search for all files of src/snapshot. The sort is inlined, so its comparison and
+ * the size of an element are constants. */
 
 typedef int (*lmc__compare)(const void *a, const void *b); /* like memcmp: < 0, 0 or > 0 */
 
 /* Heap sort of n elements of `size` bytes. It needs no memory and no recursion, and time n log n
  * even for input that an attacker chose. It is not stable. spare: room for one element.
  *
- * While start > 0, elements [start, n) become a heap, one element more in each step. Then the
- * largest element, [0], moves to the end of [0, end) again and again, and the rest becomes a heap
- * again. Each step copies one element to spare and sifts it down from `root`: larger children move
- * up until spare fits into the free place. */
+ * While start > 0, each step adds an element to the heap [start, n). After that, each step moves
+ * the largest element, [0], to the end of [0, end), lowers end, and makes the rest a heap again.
+ * Each step copies one element to spare and sifts it down from `root`: larger children move up
+ * until spare fits into the free place. */
 LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
                                 void *spare)
 {
@@ -38,7 +38,7 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 }
 
 /* Sets i to the first number of [low, high) for which the expression is_before (of i) is 0, or to
- * high. Binary search: all numbers for which it is 1 must come before all others. */
+ * high if there is none. Binary search: all numbers with is_before 1 must come first. */
 #define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
     do {                                                                                           \
         size_t lmc__low = (low), lmc__high = (high);                                               \

@@ -13,14 +13,14 @@
 #include "snapshot/texts.h"
 #include "snapshot/runs.h"
 
-/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
- * already written or restored. Writer, restorer and reader each have an lmc__origin.
+/* Reads the predictions of runs: from the base, from header texts (texts.h), or from bytes of this
+ * snapshot that were written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
- * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
- * (spec 7.2). So it is right for every base of the same content, even if the files differ.
+ * Each segment of a RUN maps bytes to the bytes that predict them. A segment names bytes of the
+ * base by the number of an *item*: items are all tensors and all files without tensors, sorted by
+ * name and fingerprint (spec 7.2). So it is right for every base of the same content, in any files.
  *
- * Where a base is refused. Each check needs those before it:
+ * Where a base is refused. Each check needs the checks before it:
  *
  *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
@@ -64,7 +64,7 @@ typedef struct lmc__origin {
 
 /* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
  * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
- * that base states; its bytes are checked when they are read. Free the origin also after errors. */
+ * that base states; the base's bytes are checked when they are read. Always free the origin. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -105,7 +105,7 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* Checks that the base is the one that the header names. In place the caller does this. */
+/* Checks that the header names this base. In place, the caller checks it. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -117,7 +117,7 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 
 #ifndef LMC_NO_ENCODER
 /* The number, plus 1, of the first item that has the part's name, path (NULL: any) and range of
- * bytes; 0: none. With a dtype ("": of a file) it must have this dtype and exactly the part's
+ * bytes; 0: none. With a dtype ("": of a file) the item must have this dtype and exactly the part's
  * size. */
 static uint32_t lmc__find_part(const lmc__origin *o, const lmc_base_part *part, const char *dtype)
 {
@@ -142,9 +142,8 @@ LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_p
     return part->name ? lmc__find_part(o, part, NULL) : 0;
 }
 
-/* The number, plus 1, of the item of that name, dtype ("": of a file) and size; 0: none. Of
- * several, the item in the file of that path comes first: an optimizer's states have the names of
- * the weights. */
+/* The number, plus 1, of the item of that name, dtype ("": of a file) and size; 0: none. An item in
+ * the file of that path is preferred: an optimizer's states may have the names of the weights. */
 LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                           const char *dtype, uint64_t size)
 {
@@ -163,10 +162,10 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
  *
  * So if the base lacks a name, shorter and shorter ends of the name are tried, each of which begins
  * after a dot. The base's tensors are sorted by their names read backwards, so tensors with the
- * same end are neighbours. The first end that any tensor has decides. Few parts are removed. */
+ * same end are neighbours. The search stops at an end that a tensor has, or after so many ends: */
 #define LMC__MAX_PREFIX_PARTS 8u
 
-/* Compares names read backwards. If one name ends with the other, the longer comes later. */
+/* Compares names read backwards. If one name ends with the other, the longer name comes later. */
 static int lmc__compare_ends(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -193,7 +192,7 @@ static enum lmc_status lmc__list_backwards(lmc__origin *o)
     return LMC_OK;
 }
 
-/* Whether a part between dots is a number. Then it names a layer, and is no added prefix. */
+/* Whether a part between dots is a number: then the prefix names a layer, and was not added. */
 static int lmc__has_number(const uint8_t *prefix, size_t size)
 {
     size_t i, n_digits = 0, start = 0;
@@ -209,7 +208,7 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-/* At most so many names with the same end are compared. */
+/* The maximum number of names with the same end that are compared. */
 #define LMC__MAX_ENDS 64u
 
 /* The number, plus 1, of the base's tensor that has this end and the type of t; 0: none, or
@@ -237,7 +236,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
 }
 
 /* The number, plus 1, of the base's tensor that differs from t only in the prefix of the name; or
- * 0. The common end has at least two parts: too many tensors are called "weight". */
+ * 0. The common end has at least two parts, because too many tensors are called "weight". */
 LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
@@ -254,7 +253,7 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
 #endif
 
 /* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
- * Returns the number of the first that ends after `position`, or is in a later stream. */
+ * Returns the number of the first range that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -320,8 +319,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
- * prediction never leads to another prediction of this kind. */
+/* Marks the bytes of the run as readable, unless the run itself is LMC__PREDICT_OWN. So reading a
+ * prediction of this kind never needs another one of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -351,7 +350,7 @@ typedef struct lmc__place {
 } lmc__place;
 
 /* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
- * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
+ * is SIZE_MAX if the prediction is zeros. In place, each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -374,7 +373,7 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
 }
 
 /* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
- * bytes. Blocks and segments have whole elements, so it gets whole elements. */
+ * bytes: whole elements, as blocks and segments have whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -397,8 +396,8 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
 }
 
 /* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
- * must have passed). It is zeros where a segment has no base. Segments whose predictions are
- * neighbours, as those of small tensors mostly are, are read with one call. */
+ * must have passed). A segment without a base is predicted by zeros. Predictions that are
+ * neighbours are read with one call: those of small tensors mostly are. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -410,7 +409,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* 0 except in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first segment */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
         for (; part < size; i++) { /* add the segments that continue this one */

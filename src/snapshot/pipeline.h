@@ -24,12 +24,12 @@
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
- * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * are the caller's. For each worker, a wave has LMC__WAVE_SIZE decoded bytes, or one larger
  * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    size_t first_piece, n_pieces; /* the pieces of the block's content, in coder.pieces */
     /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
     /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
@@ -53,26 +53,26 @@ typedef struct lmc__coder {
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__buffer parts; /* lmc__part; their bytes are in `out` of the wave before */
     lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the current wave writes to out[out_number] */
     lmc_task task;       /* called for each job, with the coder as arg */
     lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
-    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
-     * and are only compared */
+    /* restoring in place: an earlier attempt has written the blocks of the wave. Their bytes were
+     * read back to dst, and only their CRCs are checked */
     int is_written;
-    /* restoring: used instead of the sink, each task writes its own block; or NULL */
+    /* restoring: each task writes its own block with this, instead of the sink; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
-     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
-     * times what the wave codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
+     * read_portion: the most that is read beside one wave; when encoding, read_per_coded times the
+     * bytes that the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+    /* bytes that are left of the previous read; they are copied in front of read_to, where there is
      * room */
     const uint8_t *rest;
     size_t rest_size;
@@ -97,7 +97,7 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
- * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * be planned already: workspaces never shrink. in_parts: 1 to decode blocks of which only a part is
  * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
@@ -179,8 +179,8 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sets the sums of a job's pieces, and returns the CRC-32C of all its bytes. job.src may change
- * meanwhile, so each strip is copied once, and all sums are taken from the copy. */
+/* Sets the sums of a job's pieces, and returns the CRC-32C of all bytes of the job. job.src may
+ * change meanwhile, so each strip is copied once, and all sums are taken from the copy. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     const lmc__kernels *const k = c->wave.k;
@@ -212,10 +212,10 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
 /* Encodes a job's block. Fingerprints and hashes match the encoded bytes, even if the caller's
  * memory changes meanwhile:
  *
- * - with hashes, all work on one copy of the bytes;
+ * - with hashes, the bytes are copied once, and everything is computed from the copy;
  * - the sum of a block of planes is computed while the block is encoded;
- * - any other sum is computed later, with the CRC of the same bytes. If this CRC is not that of the
- *   block, the block is stored, and sums and CRC are those of the stored bytes. */
+ * - any other sum is computed later, with the CRC of the same bytes. If this CRC differs from the
+ *   block's, the block is stored, and sums and CRC are those of the stored bytes. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -283,7 +283,7 @@ static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t 
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. It writes all parts, so that the sink gets them in order. */
+/* A task: writes all parts. As one task writes them, the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -292,7 +292,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
+/* A task: reads up to read_portion more bytes. If a read returns 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -309,7 +309,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -319,7 +319,7 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
- * that of the earliest bytes: first of writing, then of blocks, then of reading. */
+ * the error of the earliest bytes: of writing, else of blocks, else of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -349,8 +349,8 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
- * times as large, up to a limit. */
+/* Size of the first read of a stream. It is small, since nothing is coded beside it. Each later
+ * read is at most four times as large as the read before, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
@@ -371,7 +371,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     return LMC_OK;
 }
 
-/* Plans more pieces of a job: those of the next size bytes of the digester's file. */
+/* Plans more pieces of a job: the pieces of the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {

@@ -21,13 +21,13 @@
 #include "snapshot/index.h"
 #include "snapshot/work.h"
 
-/* Random access by the index: reads any bytes of any file, and only the blocks that have them.
+/* Random access by the index: reads any bytes of any file, and decodes only blocks that have them.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
- * place first. In a chain of deltas with equal blocks every reader does this. With other blocks, a
- * reader gets requests for one part of a block after another. It then decodes the block to a
+ * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. If
+ * not, a reader gets requests for one part of a block after another. It then decodes the block to a
  * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
  * may share one coder, so its buffers must not be in use while a prediction is read.
  *
@@ -36,7 +36,7 @@ struct lmc_reader {
     /* bytes of the source from held_at on, or none. While the reader is opened: the end of the
      * source; later: the encoded bytes of several runs */
     lmc__buffer held;
-    /* of the file or tensor that is being read whole; the section of hashes, once it was read */
+    /* of the file or tensor that is being read whole; the section of hashes, after its first use */
     lmc__buffer fingerprints, hashes;
     /* lmc__item of all tensors; of all files; made by the first search (find.h) */
     lmc__buffer names, paths;
@@ -45,23 +45,23 @@ struct lmc_reader {
     uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
-    /* the lender's, or own_coder */
+    /* coder: the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* from the header; if that is lost, all features are allowed */
     int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back; /* for readers that have this reader as a base; for its own runs */
+    lmc__windows as_base, back;   /* for readers whose base is this reader; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* snapshots that share the meter, as far as is known, this one included */
+    /* number of snapshots that share the meter, as far as is known, including this one's */
     uint64_t n_links;
-    /* of the file or tensor that is being read whole, with its fingerprint; or NULL */
+    /* checks the fingerprints of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
     /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
     void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
-    size_t struct_size;                     /* of the struct that begins with this one */
+    size_t struct_size;                     /* of the struct that begins with this reader */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -86,11 +86,11 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
- * source is slow. They have the index of about a thousand tensors. */
+ * source is slow. The index of about a thousand tensors fits into them. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
- * nothing is left to read, the callback is not called. */
+/* Reads size bytes of the source. If the last of them are in r->held, these are copied from there.
+ * If nothing is left to read, the callback is not called. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     const uint64_t held_end = r->held_at + r->held.size;
@@ -114,7 +114,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* Fills r->held in the same way. After an error it is empty. */
+/* Fills r->held in the same way. After an error r->held is empty. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -122,15 +122,15 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The caller's limit on bytes of index in memory. */
+/* The caller's limit on the bytes of the index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which must be within the file, to empty tables. If it begins before the
- * held tail, then as many bytes before it as the tail has are read, too, and are held instead: in
- * most files these are the rows of BLKS. */
+/* Reads the INDX section, which must be within the file, to empty tables. If the section begins
+ * before the held tail, bytes before the section are read, too, as many as the tail has. They are
+ * held instead of the tail: in most files, they are the rows of BLKS. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -163,8 +163,8 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
 }
 
 /* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
- * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read, to the
- * second half of the new room. The first half gets the places. */
+ * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read. The new
+ * room is for both: the rows are in its second half, the places in its first half. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -211,8 +211,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
 }
 
 /* Checks all runs in order: the size of the snapshot is within the caller's limit, and the bytes
- * that predict them exist. Rows that are in the held bytes are taken. If they are wrong, the file
- * can still be opened; the error comes when they are used. */
+ * that predict the runs exist. Rows in the held bytes are used at once. If they are wrong, the file
+ * can still be opened; reading such a run returns the error. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -231,10 +231,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Opens an intact file. The first read takes the tail, which has the trailer and mostly the index,
- * with a copy of the header, and the rows. If the index is larger, a second read takes the rest.
- * The header itself is read only if it is in the tail or, to tell what the file is, if the end is
- * not that of an LMC file. Header, sections, index and trailer must cover the file without gaps. */
+/* Opens an intact file. The first read takes the tail: the trailer and, in most files, the rows and
+ * the index, with a copy of the header. If the index is larger, a second read takes the rest. The
+ * header itself is read only if it is in the tail, or if the end is not that of an LMC file, to
+ * tell what the file is. Header, sections, index and trailer must cover the file without gaps. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -282,9 +282,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* The run that has byte `position` of a stream, which must be below the stream's size: the last run
- * that begins there or before. In salvage, with gaps, that run may end before position. For a
- * stream without runs: first_run. */
+/* The run that has byte `position` of the stream (below its size): the last run that begins there
+ * or before. In salvage, with gaps, that run may end before position. For a stream without runs:
+ * first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -361,9 +361,9 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * The prediction of a whole block is read to its place in dst, where the block is then decoded.
- * That of the first or last block is read to a buffer if only a part of it is wanted. So the
- * predictions of all whole blocks are read in one request. */
+ * The prediction of a whole block is read to its place in dst, where the block is then decoded. The
+ * prediction of the first or last block is read to a buffer if only a part of the block is wanted.
+ * So the predictions of all whole blocks are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -385,7 +385,7 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* Reads the header of a block. Its CRC must be that in BLKS, because a block of another file may
+/* Reads the header of a block. Its CRC must equal that in BLKS, because a block of another file may
  * have the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
@@ -419,7 +419,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Decodes n blocks, from number `first` on. Their predictions were read. Their encoded bytes are in
- * c->in[0], or with parallel_reads the tasks read them to there. */
+ * c->in[0], or, with parallel_reads, the tasks read them into it. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -516,7 +516,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) { /* the encoded bytes may be wrong, and so the places */
+    if (status != LMC_OK) { /* the places from these bytes may be wrong */
         t->blocks.size = blocks_size;
         run->first_block = SIZE_MAX;
     }
@@ -524,9 +524,9 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 }
 
 /* Fills a window, beginning with the block that has byte `at` of the run. If requests go from front
- * to back, each window is twice as large as the one before, up to LMC__WINDOW_SIZE. So they decode
- * each block once, and a single request costs only one block. If a neighbour is damaged, the block
- * is read alone. */
+ * to back, each window is twice as large as the window before, up to LMC__WINDOW_SIZE. So such
+ * requests decode each block once, and a single request costs only one block. If a neighbour is
+ * damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -551,8 +551,8 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
 /* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
  * there are three ways to read the next bytes:
  *  - a window has them: they are copied;
- *  - they begin with a whole block, or are whole blocks and the end of the run: these are decoded
- *    directly to out;
+ *  - they begin with a whole block, which may be the last, shorter block of the run: whole blocks
+ *    are decoded directly to out;
  *  - else a window is filled, beginning with the block of the first byte.
  * A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
@@ -581,7 +581,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         if (windows &&
             (at % run->block_size || (part < run->block_size && part < run->size - at))) {
             LMC__TRY(lmc__fill_window(r, windows, number, at));
-            part = 0; /* the next turn finds them there */
+            part = 0; /* the next turn finds the bytes in the window */
             continue;
         }
         if (windows && part < run->size - at) part -= part % run->block_size;
@@ -590,7 +590,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the user if windows is NULL; else of a reader that is based on this one (work.h). */
+/* A request of the user if windows is NULL; else of a reader whose base is this reader (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -609,8 +609,8 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* Reads bytes that predict others of the same snapshot. They have their own windows, because
- * as_base may be in use. Their own predictions are not from this snapshot (lmc__add_run);
+/* Reads bytes that predict other bytes of the same snapshot. This needs its own windows, because
+ * as_base may be in use. The bytes are not predicted from this snapshot themselves (lmc__add_run);
  * lmc__read_stream checks this again for damaged files. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
@@ -632,7 +632,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
- * are those of the index. *crc: of all its bytes. */
+ * are those of the index. *crc: the CRC of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -647,7 +647,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     r->digester = &digester;
     status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
-    r->coder->pieces.size = 0; /* after an error there may be some */
+    r->coder->pieces.size = 0; /* after an error, some may be left */
     if (status != LMC_OK) return status;
     lmc__finish_digester(&digester);
     *crc = digester.file_crc;

@@ -50,7 +50,7 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     return LMC_OK;
 }
 
-/* Keys ascend, and none has a NUL (index.h). */
+/* Keys ascend, and have no NUL (lmc__parse_metadata). */
 LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
                                                            const void **value, size_t *size)
 {

@@ -13,10 +13,10 @@
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 
-/* The encoded bytes of a part of a file: how many, and where. */
+/* Tells how many encoded bytes a part of a file has, and where they are. */
 
-/* If `stored` bytes encode `size` bytes: the share of the first x bytes. It never falls as x grows,
- * so differences of shares add up. */
+/* If `stored` bytes encode `size` bytes: how many of them count for the first x bytes. This share
+ * never falls as x grows, so differences of shares add up. */
 static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 {
     uint64_t rest = stored % size, whole = stored / size * x;
@@ -25,7 +25,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
     return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
 }
 
-/* Adds up the shares of runs. So the sizes of all parts add up, and no rows are read. */
+/* Adds up the shares of runs, without reading rows. So the sizes of a file's parts add up. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
@@ -47,7 +47,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     return LMC_OK;
 }
 
-/* From the first block that has a part of the bytes to the last one. */
+/* The range from the first to the last block that has some of the bytes. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
                                                            uint64_t offset, uint64_t size,
                                                            uint64_t *encoded_offset,

@@ -53,9 +53,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* Reads the section of hashes to r->hashes, once. If several sections have this kind, the first
- * bytes tell which one is known. Checks Snapshot_Hash against the tables and the metadata: a caller
- * that trusts Snapshot_Hash may trust these and the hashes of content, too. */
+/* Reads the section of hashes to r->hashes, once. If several sections have the kind "hash", their
+ * first bytes tell which is known. Checks Snapshot_Hash against the tables and the metadata. A
+ * caller that trusts Snapshot_Hash may then trust these and the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;

@@ -16,9 +16,9 @@
 #include "snapshot/reader.h"
 
 /* lmc_reader_recover_quantizer: finds the quantiser of a tensor from the heads of its blocks. The
- * elements of a restored tensor lie on a grid that only the old file has. If the tensor is coded
- * again with the same quantiser, it decodes to the same elements, in about the same size. A block
- * that would decode to others is coded without loss (is_recovered, see codec/put_quantised.h).
+ * elements of a restored tensor lie on a grid that only the old file has. Coded again with the same
+ * quantiser, the tensor decodes to the same elements, in about the same size. A block that would
+ * decode to other elements is coded without loss (is_recovered, see codec/put_quantised.h).
  *
  * In a hostile file the heads may differ. The first head counts. If a later head differs, the
  * tensor has no quantiser, which is no error. Elements are not decoded.
@@ -31,14 +31,14 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Tells by the layout in the block's header, which must have been checked. */
+/* Whether a block is quantised. Its header must have been checked. */
 static int lmc__is_quantized(const uint8_t *block)
 {
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 
-/* Reads only the head of the quantised block at src, with header info. ws must be large enough for
- * blocks of its size. */
+/* Reads only the head of the quantised block at src, whose header is info. ws must be large enough
+ * for blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -54,8 +54,8 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     return lmc__get_quantized_head(&d, head, info, spare);
 }
 
-/* Makes room for the scales of n groups. A file may claim a tensor of any size, so the room only
- * doubles as blocks are read. Scales that are not read are 1. */
+/* Makes room for the scales of n groups. A file may claim a tensor of any size, so the room grows
+ * only as blocks are read: it doubles. Scales that are not read are 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -86,8 +86,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes the parameters from the head of the tensor's first quantised block. The grid gets as many
- * points as have numbers and, without a table, codes. */
+/* Takes the parameters from the head of the tensor's first quantised block. n_points becomes the
+ * largest number that the grid and, without a table, the codes allow. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -103,11 +103,11 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 }
 
 /* Takes the scales of a block, and also its parameters if the quantiser has none yet. If it has
- * others: *is_other is 1. A block that is not quantised is skipped.
+ * other parameters: *is_other is 1. A block that is not quantised is skipped.
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
- * tensor. Its first group must end where a group of the tensor ends. A group in two blocks gets its
- * scale twice; if a hostile file has two scales for it, the last one counts. */
+ * tensor. The block's first group must end where a group of the tensor ends. A group in two blocks
+ * gets its scale twice; if the two scales of a hostile file differ, the last counts. */
 LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
                                                     uint64_t first, int *is_other)
@@ -132,8 +132,8 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* Each symbol gets the code of the nearest symbol in the table, or of the lower one of two. Symbols
- * that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
+/* Each symbol gets the code of the nearest symbol in the table; of two, of the lower symbol.
+ * Symbols that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
@@ -178,8 +178,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
                                     block * run->block_size / q->params.width, &is_other));
     }
-    /* There must be a quantised block. And an encoder writes a prediction for the run exactly if
-     * the blocks use one. */
+    /* There must be a quantised block. As encoders write it, the run must have a prediction exactly
+     * if its blocks use it. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
@@ -199,8 +199,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     return LMC_OK;
 }
 
-/* Checks the arguments, then recovers the quantiser. On LMC_OK it may be lossless, with a reason.
- * Errors: READ, MEMORY, or what is wrong with the file. */
+/* Checks the arguments, then recovers the quantiser. On LMC_OK, the quantiser may be lossless, with
+ * a reason. Errors: READ, MEMORY, or what is wrong with the file. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,

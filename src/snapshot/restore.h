@@ -19,24 +19,24 @@
 #include "snapshot/hashes.h"
 #include "snapshot/origin.h"
 
-/* Restores from front to back, also from a pipe to a pipe: it checks everything and never seeks. If
+/* Restores from front to back, even from a pipe to a pipe: it checks everything and never seeks. If
  * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
  * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
  * from the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
- * buffer cuts a block, its first part is copied in front of the data in the other buffer:
+ * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
- *                             at ^  ^ next_room: what the stream brought
+ *                             at ^  ^ next_room: new bytes of the stream
  *
- * A wave ends if `out` is full, if the next buffer to fill still has one of its blocks, before a
- * run that refers to this snapshot, and at the end of a stream or of the bytes that done_size
- * covers. write() gets blocks in order, after their CRCs were checked, one wave later. With
- * write_at, a stream of one file is written in the wave that decodes it. begin_file and end_file
- * are called between waves.
+ * A wave ends if `out` is full, or if the next buffer to fill has one of the wave's blocks. It also
+ * ends before a run that refers to this snapshot, and at the end of a stream or of the bytes that
+ * done_size covers. write() gets blocks in order, after their CRCs were checked, one wave later.
+ * With write_at, a stream of one file is written in the wave that decodes it. begin_file and
+ * end_file are called between waves.
  *
  * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
  * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
@@ -44,7 +44,7 @@
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the current section; of the current RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer items;          /* at the end: names and fingerprints of everything */
+    lmc__buffer items;          /* at the end: all items (lmc__identify_listing) */
     /* with options.check_hashes: the body of the section of hashes; the hashes of the restored
      * files */
     lmc__buffer hashes, found_hashes;
@@ -55,8 +55,8 @@ typedef struct lmc__restorer {
     /* bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in has the bytes that follow, from next_room on; the rest of this one will be
-     * copied in front of them */
+    /* the other coder.in has the bytes that follow, from next_room on; the rest of this buffer will
+     * be copied in front of them */
     int is_next_read;
     size_t next_room;
     /* the other coder.in has blocks of the wave that is being planned: these must be decoded before
@@ -65,14 +65,14 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* upper limit of the next read */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what was read so far */
+    uint8_t header[LMC__HEADER_SIZE]; /* from this member on: what was read so far */
     lmc__index_builder index;         /* builds what the INDX section must be */
     lmc__listing listing;             /* all files so far */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or why some were */
+    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or the reason */
     int is_check;
     enum lmc_status unread;
 
@@ -97,7 +97,7 @@ static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
     return lmc__listed_at(&r->listing, r->file);
 }
 
-/* Begins file number r->file, the next of the stream. */
+/* Begins file number r->file, the next file of the stream. */
 static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -191,13 +191,13 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_other_used = 0;
     if (c->pieces.size) LMC__TRY(lmc__deliver_wave(r, out->data));
     if (c->parallel && !c->write_at) c->out_number ^= 1;
-    else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
+    else LMC__TRY(lmc__drain(c)); /* while the bytes are in the caches */
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this buffer is copied in front of its data. At the
- * end of the stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of the other's data.
+ * At the end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -248,8 +248,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. NULL: the
- * body is not kept, and may have any size. */
+/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. body NULL: it
+ * is not kept, and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -342,8 +342,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes a job of the wave from the next block. Reads its prediction first, to the place where the
  * block will be decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks were written already; no block may be half written. Such
- * blocks are read back and checked, and write() does not get them again. */
+ * In place, done_size says which blocks were written already; no block may be half written. Blocks
+ * that were written are read back and checked, and write() does not get them again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -367,14 +367,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* may be the other one now */
+    out = &c->out[c->out_number]; /* may be the other buffer now */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
-    LMC__PREFETCH(r->at); /* that header says where the next block is */
+    LMC__PREFETCH(r->at); /* the header of the next block */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
@@ -449,9 +449,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* Takes the INDX section. Its entries must be equal to the built ones, byte for byte. Counts,
- * metadata, the snapshot's fingerprint and hashes are checked, too. For files that could not be
- * decoded it gives the CRCs and fingerprints. */
+/* Takes the INDX section. Its entries must equal the built entries, byte for byte. Counts,
+ * metadata, the snapshot's fingerprint and hashes are checked, too. CRCs and fingerprints of files
+ * that could not be decoded are taken from it. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {

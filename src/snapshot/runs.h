@@ -10,7 +10,7 @@
 /* Reads and writes RUN bodies (spec 4.2). */
 
 /* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
- * it in order, without a gap. */
+ * the run in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
     uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
@@ -35,7 +35,7 @@ typedef struct lmc__run {
     int has_records;
 } lmc__run;
 
-/* Bytes that predict one byte of the run: a conversion makes 16 bits from 32. */
+/* How many bytes predict a byte of the run: a conversion makes 16 bits from 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
 /* Whether its own snapshot predicts the run. If such a prediction is wrong, the file is damaged. */
@@ -87,8 +87,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* Reads the next segment, which begins at s->start. *last: number of the item or file of the last
- * segment that has one; -1 at first. These numbers are below 2^32 - 1. */
+/* Reads the next segment, which begins at s->start. *last: number of the item or file that the last
+ * segment with a prediction names; -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -109,9 +109,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
- * cover; advances over this run. Appends its segments to a buffer; an entry has at least 2 bytes,
+ * cover; on return, with this run. Appends its segments to a buffer; an entry has at least 2 bytes,
  * so memory is in proportion to the body. Checks that the segments end where the run ends, within
- * the stream. It does not check that the predictions exist. */
+ * the stream. Does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,

@@ -30,7 +30,7 @@
  *    the block's number. The run of the block is found
  *        with the rows of BLKS      by its size and Header_CRC, at any place
  *        with only an index         by its place, and the sizes of the run and of the block
- *        without both               by what was found before it
+ *        with neither               by what was found before it
  *    Without rows, two blocks with different content may claim one place. Then neither is returned
  *    (is_doubtful).
  *
@@ -41,17 +41,17 @@
  *
  *  - Memory is in proportion to what is found. */
 
-/* What looks like the header of a block; other bytes may look so by chance. */
+/* A header of a block that was found. Other bytes may look like a header by chance. */
 typedef struct lmc__found_block {
-    /* The search key (lmc__block_key): run and number, or the row of BLKS. Place in the file. */
+    /* The search key (lmc__block_key): run and number, or row of BLKS. The place in the file. */
     uint64_t key, at;
-    /* From the header: encoded size, decoded size, CRC of the content, its own CRC. */
+    /* From the header: encoded size, decoded size, CRC of the content, the header's CRC. */
     uint32_t size, length, crc, header_crc;
     uint8_t has_prediction;
     uint8_t is_doubtful; /* Another block with this key has other content. */
 } lmc__found_block;
 
-/* Copies of a block that are tried before it counts as damaged. */
+/* Copies of a block that are tried before the block counts as damaged. */
 #define LMC__MAX_COPIES 4u
 
 /* The reader is the first member, so a pointer to it is a pointer to the salvage, too. */
@@ -64,8 +64,8 @@ struct lmc_salvage {
     /* The block that was decoded last, with number ranged - 1 in `blocks`, and its status. It may
      * have bytes of several files. */
     lmc__buffer range;
-    /* int8_t: the result for each file, followed by those for its tensors. size_t: where those of
-     * each file begin. */
+    /* verdicts: for each file an int8_t, followed by one for each of its tensors. verdicts_at: for
+     * each file a size_t, where its verdicts begin. */
     lmc__buffer verdicts, verdicts_at;
     lmc__buffer fingerprints;         /* Fingerprints of the current file, from the digester. */
     lmc_damage damage;                /* What lmc_salvage_get_damage returns. */
@@ -93,13 +93,13 @@ struct lmc_salvage {
     enum lmc_status ranged_status;
 
     /* -- lmc_salvage_confirm -- */
-    /* Of the current file; is_whole: no byte of it was lost so far. */
+    /* Of the current file; is_whole: no byte of this file was lost so far. */
     lmc__digester digester;
     int is_whole;
 };
 #define LMC__SALVAGE_BUFFERS LMC__ROW(lmc_salvage, view, damage)
 
-/* The reader must be the first member of a salvage. */
+/* The salvage that begins with this reader. */
 static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
 
 /* -- blocks that were found -- */
@@ -132,7 +132,7 @@ static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
     return i;
 }
 
-/* The first copy of a block, if it has the right size; else the number of all blocks. */
+/* The number of the first copy of a block, if it has the right size; else that of all blocks. */
 static size_t lmc__find_copies(const lmc_salvage *s, size_t run, uint64_t block)
 {
     const uint64_t key = lmc__block_key(s, run, block);
@@ -159,7 +159,7 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
     return block;
 }
 
-/* Runs a CRC register backwards over the bytes of p. Bit 31 of the polynomial is set, and that of a
+/* Runs a CRC register backwards over the bytes of p. Bit 31 of the polynomial is 1, and bit 31 of a
  * register after a shift is 0. So bit 31 tells whether a step had added the polynomial. */
 static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
@@ -174,7 +174,7 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 
 /* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
  * and the header before it. The register is run backwards over the header, then over the number as
- * if that were 0. The result is the register at the start, XOR the number. */
+ * if it were 0. The result is the register at the start, XOR the number. */
 static uint32_t lmc__number_of(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
@@ -201,7 +201,7 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 }
 
 /* *p: bytes [at, at + size) of the file, which must have them, and up to `more` after them. *n: how
- * many. The last view is used if it has them. */
+ * many bytes *p has. The last view is used if it has size bytes there. */
 static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {

@@ -7,18 +7,18 @@ extern "C" {
 
 /* -- salvage: what is intact in a damaged file (spec/salvage.md) --
  * Opening reads the whole file, which may be damaged or cut short. It finds the sections and the
- * headers of blocks wherever they are. The index tells where each block belongs; if it is damaged,
- * the sections tell. Bytes that source.read_at cannot read count as damaged. lmc_salvage_next
- * returns everything that is intact. The reader of lmc_salvage_reader lists and reads files and
- * tensors as usual; reading lost bytes is LMC_ERR_LOST. A base is needed only for the blocks that
- * were coded against it. It may be such a reader, too; what is lost there is lost here.
+ * headers of blocks wherever they are. The index tells where each block belongs; if the index is
+ * damaged, the sections tell. Bytes that source.read_at cannot read count as damaged.
+ * lmc_salvage_next returns everything that is intact. The reader of lmc_salvage_reader lists and
+ * reads files and tensors as usual; reading lost bytes returns LMC_ERR_LOST. Only blocks that were
+ * coded against a base need it. It may be such a reader, too; its lost bytes are lost here.
  *
- * What is returned has the right Content_CRC, and its header is right for its place. That finds
- * damage, but not forgery. With BLKS, the table of blocks, each block is recognised wherever it is,
- * and blocks of other LMC files are refused. Without BLKS, a block may be mistaken for another one
- * of the same number and size; if both are found, both are refused. The fingerprints confirm what
- * is whole (lmc_salvage_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and
- * path "". Without the index, files and runs are numbered as they are found.
+ * A block that is returned has the right Content_CRC, and its header is right for its place. This
+ * finds damage, but not forgery. With BLKS, the table of blocks, each block is recognised wherever
+ * it is, and blocks of other LMC files are refused. Without BLKS, a block may be mistaken for
+ * another block of the same number and size; if both are found, both are refused. Fingerprints
+ * confirm whole files and tensors (lmc_salvage_confirm). A file whose FILE section is lost has size
+ * LMC_UNKNOWN_SIZE and path "". Without the index, files and runs are numbered as they are found.
  *
  * Errors of opening: NOT_LMC (nothing was found), BASE_WRONG (if the header is intact), VERSION,
  * UNSUPPORTED, LIMIT, MEMORY. Time is in proportion to the file, and to what is decoded, for any
@@ -41,13 +41,13 @@ typedef struct lmc_salvage_range {
     uint64_t offset;    /* within the file; 0 for a block without a place */
     uint64_t size;
     /* LMC_OK: intact. LOST: not found. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
-     * read. BASE_MISSING: its payload is intact, but needs the base. BASE_WRONG: the same, and the
-     * base is another one. If its payload is intact but needs lost bytes of this snapshot: their
-     * status. */
+     * read. BASE_MISSING: its payload is intact, but needs the base. BASE_WRONG: the same, but this
+     * base is wrong. If its payload is intact but needs lost bytes of this snapshot: the status of
+     * these bytes. */
     enum lmc_status status;
     const void *data; /* with LMC_OK: size bytes, valid until the next call; else NULL */
-    /* Numbers of the block and of its run; of the first of several lost blocks. UINT32_MAX if no
-     * run is known. */
+    /* Numbers of the block and of its run; of several lost blocks, of the first block. UINT32_MAX
+     * if no run is known. */
     uint32_t run, block;
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_salvage_range;
@@ -60,7 +60,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage,
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
     int is_complete;                        /* 1: no file is missing from the list */
-    uint64_t n_breaks;    /* places at which something else was found than what should follow */
+    uint64_t n_breaks;    /* places where something was found that should not follow there */
     size_t n_sections;    /* damaged sections that were found; lost ones are not counted */
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_damage;

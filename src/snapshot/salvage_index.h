@@ -29,7 +29,7 @@ static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
            lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
 }
 
-/* Takes the rows of all runs from the body of BLKS, which begins there, unless its CRC is wrong. */
+/* Takes the rows of all runs from the body of BLKS, which is at `at`, if its CRC is right. */
 static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
 {
     const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
@@ -44,14 +44,14 @@ static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_ro
     return LMC_OK;
 }
 
-/* If an intact index of this file is at that place, makes the tables from it. Then what was found
- * so far is forgotten, and the walk begins again with the index.
+/* If an intact index of this file is at that place, makes the tables from it. Then all blocks that
+ * were found are dropped, and the walk begins again with the index.
  *
- * An index may be that of another LMC file which is stored in this one. It is this file's if
+ * An index may belong to another LMC file that is stored in this file. It is this file's index if
  *
  * - it is at the place to which its sizes add up;
  * - or the first section of the file is that of its first entry (bytes were lost or inserted);
- * - or it is where the trailer says, before the place to which its sizes add up. */
+ * - or it is where the trailer says, but before the place to which its sizes add up. */
 static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;

@@ -43,9 +43,9 @@ static enum lmc_status lmc__salvage_header(lmc_salvage *s)
     return lmc__take_header(r, header);
 }
 
-/* Takes the trailer, if it is intact, and the index in front of it. If only the trailer's CRC is
- * right, and the index is not where it says, the index is taken, too, but the trailer counts as
- * damaged: bytes are missing. */
+/* Takes the trailer, if it is intact, and the index in front of it. If the trailer's CRC is right,
+ * but the index is not where the trailer says, the index is taken, too. But the trailer counts as
+ * damaged, since bytes are missing. */
 static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -88,7 +88,7 @@ static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
     return LMC_OK;
 }
 
-/* With an index, lmc__take_index has put all files and runs into the tables. */
+/* With an index, lmc__take_index has already put all files and runs into the tables. */
 static enum lmc_status lmc__fill_tables(lmc_salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__salvage_rows(s));
@@ -128,7 +128,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     LMC__TRY(lmc__fill_tables(s));
     if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
         return LMC_ERR_NOT_LMC;
-    /* a file with an empty path is the only one */
+    /* a file with an empty path is the only file */
     if (r->tables.listing.n_files == 1 && lmc__file_at(r, 0)->is_described &&
         *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
@@ -139,7 +139,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The reader's free_extra: frees the buffers of a salvage. Those freed above are empty. */
+/* The reader's free_extra: frees the buffers of a salvage. Some of these are already empty. */
 LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);

@@ -15,7 +15,7 @@
 #include "snapshot/salvage.h"
 
 /* Without an index: lists streams and runs in the order in which their sections were found, and
- * finds the bytes of the stream that each run has.
+ * finds which bytes of its stream each run has.
  *
  * Runs cover a stream in order, without a gap. So their places follow from the runs before and
  * after them. Where a section may be lost, the tables have an *unknown run*. It may be empty, or
@@ -24,22 +24,22 @@
  *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
  *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
  *
- * Runs before the first unknown run are placed from the front of the stream. Those after the last
- * unknown run are placed from the end, if the stream's size is known. Runs between have a place
- * only if the blocks of the unknown runs tell how large these are. If the known runs fill the
+ * Runs before the first unknown run are placed from the front of the stream. Runs after the last
+ * unknown run are placed from the end, if the stream's size is known. Runs between unknown runs
+ * have a place only if the blocks of the unknown runs tell their sizes. If the known runs fill the
  * stream, or have all rows of BLKS, the unknown runs are empty. */
 
 /* run.stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* Whether the section or the index describes the run. In a run that is not known, blocks with a
- * prediction cannot be read. */
+/* Whether the section or the index describes the run. In an unknown run, blocks with a prediction
+ * cannot be read. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
 }
 
-/* Adds a stream of which nothing is known. It gets one file, but may have had more. */
+/* Adds a stream of which nothing is known. It gets one file, but may have had several. */
 static enum lmc_status lmc__add_unknown_stream(lmc_reader *r)
 {
     lmc__listed_file *f;
@@ -69,7 +69,7 @@ static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
     return lmc__append(&r->tables.runs, &added, sizeof added);
 }
 
-/* Gives the run a place. Its segments were relative to the start of the run. */
+/* Sets the place of the run. Its segments were relative to the start of the run. */
 static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
 {
     lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -81,11 +81,11 @@ static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t
 }
 
 /* An unknown run begins at `start` of the stream and ends at `stop` or before. It gets this place
- * if its blocks tell its block size. Returns 1 if it is complete: then the next run begins at its
- * end.
+ * if its blocks tell its block size. Returns 1 if no block is missing: then the next run begins at
+ * its end.
  *
  * The block size is that of the first block that was found, if a later block was found, too. A
- * single block has a place only if its number is 0. All other blocks must fit. */
+ * single block has a place only if its number is 0. All blocks must fit that size. */
 static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
                               uint64_t stop)
 {
@@ -160,7 +160,7 @@ LMC__COLD static void lmc__place_runs(lmc_salvage *s)
     lmc__settle_runs(&r->tables);
 }
 
-/* By key, then by place in the file. */
+/* Compares by key, then by place in the file. */
 static int lmc__compare_found(const void *x, const void *y)
 {
     const lmc__found_block *const a = (const lmc__found_block *)x;
@@ -169,8 +169,8 @@ static int lmc__compare_found(const void *x, const void *y)
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Sorts the blocks that were found. Of blocks with one key it keeps the first, and copies of it, at
- * most as many as are tried. If another block with this key has other content, none is returned. */
+/* Sorts the blocks that were found. Of blocks with one key it keeps the first and its copies,
+ * LMC__MAX_COPIES in all. If a block with this key has other content, none of them is returned. */
 static void lmc__choose_blocks(lmc_salvage *s)
 {
     const size_t n = lmc__count_found(s);
@@ -185,16 +185,16 @@ static void lmc__choose_blocks(lmc_salvage *s)
         *best = f[i];
         for (j = i + 1; j < n && f[j].key == best->key; j++) {
             if (f[j].crc != best->crc || f[j].length != best->length) best->is_doubtful = 1;
-            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* f[j] or before */
+            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* to f[j] or before */
         }
         n_kept += n_copies;
     }
     s->blocks.size = n_kept * sizeof *f;
 }
 
-/* Puts empty runs between the others, to keep the runs sorted for searching, and checks the
- * predictions of each run. A segment outside of the base means BASE_WRONG here, because the header
- * with the base's fingerprint may be lost.
+/* Puts each empty run at the end of the previous run, to keep the runs sorted for searching. Checks
+ * the predictions of each run. A segment outside of the base means BASE_WRONG here, because the
+ * header with the base's fingerprint may be lost.
  *
  * If predictions cannot be read, only the blocks that need them are lost: run->prediction has the
  * status. */

@@ -34,8 +34,8 @@
  *
  * The header is read and checked again, because the file may have changed since the walk. The
  * prediction is read to dst first, since this may need the coder, and the block is decoded over it.
- * If the prediction cannot be read: returns why, if the payload is intact; else how it is
- * damaged. */
+ * If the prediction cannot be read, returns why; but if the payload is damaged, returns this
+ * error. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -54,7 +54,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
     LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
     LMC__VALID(info.size == found->length && info.encoded_size == found->size &&
-               info.has_prediction == found->has_prediction); /* else the file changed */
+               info.has_prediction == found->has_prediction); /* else the file has changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
@@ -79,8 +79,8 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
 
 /* The reader's read_run. It decodes block by block, and ends at the first lost block.
  *
- * If only a part of a block is wanted, the block is decoded to a buffer. There are two, as in other
- * readers: to read a prediction from this snapshot, this function is called again. */
+ * If only a part of a block is wanted, the block is decoded to a buffer. There are two such
+ * buffers: to read a prediction from this snapshot, this function calls itself. */
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
@@ -121,8 +121,8 @@ static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 /* The result of a tensor with lost bytes, until its file has ended. */
 #define LMC__HAS_LOSS 2
 
-/* The next bytes of the file are lost. Marks their tensors. Their digests are wrong, but are
- * finished, because so the digester gets to the next tensor. */
+/* Skips the next bytes of the file, which are lost, and marks their tensors. The digests of these
+ * are finished, though they are wrong: so the digester gets to the next tensor. */
 static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
 {
     const lmc_file *const file = d->file;
@@ -141,7 +141,7 @@ static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
     }
 }
 
-/* The file has ended. Compares what is whole with the index. */
+/* Ends the file: compares the file and its tensors with the index, if they are whole. */
 static void lmc__confirm_file(lmc_salvage *s, const lmc_file *file, int8_t *verdicts)
 {
     size_t i;
@@ -185,8 +185,8 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range
 }
 
 /* Makes a range of at most `most` bytes of a block of run `number`, from byte `skip` on. The block
- * is number i in s->blocks. range->status says whether it is damaged; the returned status is about
- * the call. A block with bytes of several files is decoded only once.
+ * is number i in s->blocks. range->status says whether the block is damaged; the returned status is
+ * about the call. A block with bytes of several files is decoded only once.
  *
  * The limit also counts damaged blocks, to bound the work for a hostile file. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
@@ -258,7 +258,7 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     }
     if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
         return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* it has no range */
+    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* it gets no range */
     return LMC_ERR_NOT_FOUND;
 }
 

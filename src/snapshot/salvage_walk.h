@@ -28,13 +28,13 @@
  *     ^ at                                                        ^ last_end: block 8? If not,
  *      ^ the search goes on here unless block 7 is intact           block 7 is decoded to find out
  *
- * A section must have the right CRCs; if its body is damaged, it must begin where the last thing
- * that was found ends.
+ * A section must have the right Head_CRC. If its body is damaged, the section must begin where the
+ * last section or block that was found ends.
  *
  * Without an index the walk also fills the tables (salvage_place.h). A block belongs to the current
  * run if its number and size fit, and numbers rise. */
 typedef struct lmc__walk {
-    uint64_t at, last_end; /* Where the walk is; where the last thing that was found ends. */
+    uint64_t at, last_end; /* Where the walk is; where the last find (section or block) ends. */
     /* The number of the block that should come next; the first block after the last gap. */
     uint64_t next_block;
     size_t chain;
@@ -45,13 +45,13 @@ typedef struct lmc__walk {
     int is_ended; /* 1: BLKS was found, so all streams have ended. */
 } lmc__walk;
 
-/* Whether w->at is where the last thing that was found ends. */
+/* Whether w->at is where the last section or block that was found ends. */
 static int lmc__is_linked(const lmc__walk *w) { return w->at == w->last_end; }
 
 /* -- without an index: makes runs from what is found -- */
 
-/* The current run: that of the last section, or of the blocks after it. SIZE_MAX: this stream has
- * none. */
+/* The number of the current run: the run of the last section, or of the blocks after it. SIZE_MAX:
+ * the stream has no run. */
 static size_t lmc__run_at_hand(const lmc_reader *r)
 {
     const lmc__listing *const l = &r->tables.listing;
@@ -60,7 +60,7 @@ static size_t lmc__run_at_hand(const lmc_reader *r)
                : SIZE_MAX;
 }
 
-/* Whether all blocks of the current run were found, or nobody knows how many it has. */
+/* Whether all blocks of the current run were found, or their number is not known. */
 static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
 {
     const size_t number = lmc__run_at_hand(r);
@@ -77,8 +77,8 @@ static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
     return LMC_OK;
 }
 
-/* The blocks since the last gap do not end where the current run ends, so they are of another run:
- * moves them to an unknown run. */
+/* The blocks since the last gap do not end where the current run ends, so they belong to another
+ * run: moves them to an unknown run. */
 static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
 {
     size_t i;
@@ -102,8 +102,8 @@ static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
     return LMC_OK;
 }
 
-/* Adds a stream for a lost FILE section. It gets the runs after the last unknown run, because they
- * do not fit into the last stream. */
+/* Adds a stream for a lost FILE section. The new stream gets the runs after the last unknown run,
+ * because they do not fit into the last stream. */
 static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
 {
     lmc__listing *const l = &r->tables.listing;
@@ -165,7 +165,7 @@ static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8
     return LMC_OK;
 }
 
-/* Without an index: takes what a section tells. */
+/* Without an index: fills the tables from a section. */
 static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                          int is_intact)
 {
@@ -189,8 +189,8 @@ static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc
 }
 
 /* *run_number: the run of a block of that number and size: the current run, or a new unknown run. A
- * lower number than expected is accepted only directly after the last block: one of the two was
- * moved, or is of another file. After a complete run, number 0 begins another. */
+ * lower number than expected is accepted only directly after the last block: one of the two blocks
+ * was moved, or is of another file. After a complete run, number 0 begins another run. */
 static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
                                        size_t *run_number)
 {
@@ -211,7 +211,7 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 /* -- with an index, but not its rows -- */
 
 /* The run that has a block of that number and size at this place; SIZE_MAX: none. After the first
- * break, places are moved by s->shift, as that of the index. */
+ * break, places are moved by s->shift, as the index is. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
                                 size_t length)
 {
@@ -250,7 +250,7 @@ static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *in
     return LMC_OK;
 }
 
-/* At p is what looks like the header of a block. *step: bytes to advance; 0: it is no block. */
+/* The bytes at p look like the header of a block. *step: bytes to advance; 0: it is no block. */
 static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
@@ -297,8 +297,8 @@ static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const ui
     return LMC_OK;
 }
 
-/* At p is what looks like the header of a section. Its Head_CRC must be right, and it must end
- * within the file. *step: bytes to advance; 0: it is no section. */
+/* The bytes at p look like the header of a section. Its Head_CRC must be right, and the section
+ * must end within the file. *step: bytes to advance; 0: it is no section. */
 static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                             uint64_t *step)
 {

@@ -6,18 +6,18 @@
 #include "snapshot/buffer.h"
 
 /* Sections (spec 4): a header of 20 bytes, then the body of a FILE (files.h), a RUN (runs.h), BLKS,
- * INDX (index_entries.h) or an ancillary section. This file has the header, and the fields of which
- * bodies consist. Each field is checked before it is used. */
+ * INDX (index_entries.h) or an ancillary section. This file handles the header, and the fields of
+ * bodies. Each field is checked before it is used. */
 
 #ifndef LMC_NO_ENCODER
 /* Writes the header of a section, LMC__SECTION_HEADER_SIZE bytes:
  *
- *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary ones begin with a lower-case letter
+ *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary kinds begin with a lower-case letter
  *     4  size        of the body
  *    12  Head_CRC    of the bytes before
  *    16  Body_CRC    of the body
  *
- * Head_CRC has a place before the body, so the size is checked before the body is read. */
+ * Head_CRC is before the body, so the size is checked before the body is read. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
                                     uint64_t size, const lmc__kernels *k)
 {
@@ -35,7 +35,7 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* ASCII letters of that case. */
+/* Whether c is an ASCII letter of that case. */
 static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
@@ -84,8 +84,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. lmc__take functions check nothing: first compare lmc__left.
- * lmc__get functions check that the bytes are there. */
+/* Bytes that are read from front to back. lmc__take functions check nothing: first compare
+ * lmc__left. lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
@@ -102,7 +102,7 @@ static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
 static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
 static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
-/* One byte, which may be missing. */
+/* Reads a byte, which may be missing. */
 static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
 {
     LMC__VALID(lmc__left(c) != 0);
@@ -110,8 +110,8 @@ static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
     return LMC_OK;
 }
 
-/* A varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the last. A
- * number has only one form: the last of several bytes is not 0. The tenth byte has bit 63 only. */
+/* Reads a varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the
+ * last. Each number has one form: the last of several bytes is not 0. Byte 10 has only bit 63. */
 static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 {
     unsigned shift = 0;
@@ -135,7 +135,7 @@ static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t ma
     return LMC_OK;
 }
 
-/* A size of at most max, and a string of that size. */
+/* Reads a size of at most max, and a string of that size. */
 static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
                                        uint32_t max)
 {
@@ -147,8 +147,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
     return LMC_OK;
 }
 
-/* The rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag. This
- * version knows no tag. It skips records of an even tag, and must refuse an odd one. */
+/* Skips the rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag.
+ * This version knows no tag, and must refuse records with an odd tag. */
 LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;

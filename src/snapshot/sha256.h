@@ -2,14 +2,14 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
-/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
- * of 256 KiB, and names and dtypes.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it only hashes 12 bytes for
+ * each leaf of 256 KiB, names and dtypes.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes after these blocks: size % 64 bytes
  *     size    number of bytes so far
  *
- * A copy of the struct can go on independently. */
+ * A copy of the struct can take more bytes, independently of the original. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -29,7 +29,7 @@ static void lmc__sha256_init(lmc__sha256 *sha)
 /* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
  * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
  * moves v down by one element, which renames the variables, and makes two new values: a from all, e
- * from d. w has the 16 big-endian words of the block, and 48 mixed from them. */
+ * from d. w has the 16 big-endian words of the block, and 48 words mixed from them. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -66,7 +66,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
-/* Takes the next size bytes. All are copied to sha->block, so whole blocks are no special case. */
+/* Takes the next size bytes. Each is copied to sha->block, so whole blocks are no special case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -100,9 +100,9 @@ static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
- * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length comes
- * at used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of bits
- * is taken first, because padding changes size. */
+ * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length begins
+ * at byte used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of
+ * bits is taken first, because padding changes size. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};

@@ -14,7 +14,7 @@ static enum lmc_status lmc__read_stdio(void *user, void *dst, size_t size, size_
     return *got == 0 && ferror((FILE *)user) ? LMC_ERR_READ : LMC_OK;
 }
 
-/* 0: done. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
+/* Returns 0 on success. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
 static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 {
 #ifdef _WIN32

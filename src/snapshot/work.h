@@ -4,10 +4,10 @@
 #include "base/wire_block.h"
 #include "snapshot/buffer.h"
 
-/* Bounds the work of random access, and caches decoded bytes so that it does less.
+/* Bounds the work of random access, and caches decoded bytes to avoid work.
  *
  * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
- * block. If each decoded a block, a small file would take hours. Two things prevent that (spec 9):
+ * block. If each prediction decoded a block, a small file would take hours. So (spec 9):
  *
  *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
  *    from front to back, at up to four places in turns, decode each block once.
@@ -55,8 +55,8 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
 }
 
 /* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
- * not displace the others; else the least recently used one. *follows: bytes that the window has up
- * to start. */
+ * not displace the others; else the least recently used window. *follows: bytes that the window had
+ * up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -130,7 +130,7 @@ typedef struct lmc__reach {
     /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file plus 1
      * (0: none), number of the block */
     uint64_t last[LMC__REACH_SIZES][LMC__N_WINDOWS][2];
-    /* since the start; for the current request */
+    /* work since the start; work for the current request */
     uint64_t spent[LMC__REACH_SIZES], of_request[LMC__REACH_SIZES];
     uint64_t size, request; /* predicted bytes so far; number of the current request */
 } lmc__reach;

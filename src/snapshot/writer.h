@@ -25,7 +25,7 @@
 
 /* The writer's calls. writer_plan.h makes runs from a file's bytes, writer_blocks.h makes blocks
  * from runs, and writer_groups.h joins small files. All bytes are written once and in order, so any
- * sink will do. The legal order of the calls:
+ * sink can be used. The legal order of the calls:
  *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
  *               ^---------- once or more often, one at a time ----^
@@ -41,7 +41,7 @@
 
 /* Allocates the writer, all zero, so that it can be freed after any error, and writes the header.
  * The options are copied, but not the objects to which they point. The base's fingerprint is
- * computed now. Its bytes are read only if they predict something. */
+ * computed now. The base's bytes are read only if they predict something. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {

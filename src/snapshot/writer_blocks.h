@@ -26,7 +26,7 @@
  *                                         |           |                               |
  *     lmc__write_stream  in[0] <-> in[1] -+-> spans --+                               +-> jobs
  *                                                     |                               |
- *                                                     +-> carry: what spans have cut -+
+ *                                                     +-> carry: blocks that are cut -+
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
@@ -51,8 +51,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks would
- * come before the section. */
+/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks
+ * belong before the section, but would be written after it. */
 static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -81,13 +81,13 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* So many pieces of so many bytes of a block are compared with the prediction. */
+/* How much of a block is compared with the prediction: number of pieces, and bytes of each. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Doubles the run's block size if the run is a sparse delta: if fewer than one element in 32 of its
- * first block, at data, have changed. In such blocks headers, tables and classes are large compared
- * with the changes. The section of the run is not written yet. */
+/* Enlarges the run's blocks if the run is a sparse delta: if fewer than one element in 32 has
+ * changed in samples of its first block, which is at data. In small blocks, headers, tables and
+ * classes are large compared with so few changes. The run's section is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -110,8 +110,8 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
 }
 
 /* Encodes the planned wave, and writes the parts of the previous wave at the same time. Then the
- * digester and the index get the sums and sizes of its blocks, in order. The blocks become parts,
- * which are written with the next wave. */
+ * digester and the index get the sums and sizes of the new blocks, in order. These blocks become
+ * parts, which are written while the next wave is encoded. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -205,7 +205,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__begin_wave(w, out, head_size));
         w->wave_start = w->run.start + at;
     }
-    if (w->block == 0 && w->options.read_back) { /* lmc__read_written needs its place */
+    if (w->block == 0 && w->options.read_back) { /* for lmc__read_written */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
                                           w->run.block_size};
@@ -270,10 +270,10 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 
 /* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they become blocks. The first completes the bytes in carry (unless its run chooses larger
- * blocks); the next are coded in place. data is valid only until this returns, so even a small wave
- * is encoded. The rest goes to carry. If it has at most `room` bytes, it goes in front of the next
- * read instead, to be written again with that; *kept: its size. */
+ * Else they become blocks. The first block is carry and the bytes that it lacks (unless its run
+ * chooses larger blocks); later ones are coded in place. data is valid only until this returns, so
+ * even a small wave is encoded. The rest is copied to carry. But a rest of at most `room` bytes is
+ * instead copied in front of the next read, and is passed again with it; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -300,7 +300,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* the header's last block continues after it */
+        /* the last block has bytes after the header */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
@@ -331,9 +331,9 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Where in a buffer a stream's bytes are read to. LMC__PORTION_ROOM bytes before are for the rest
- * of the previous read. The place begins a cache line: on x86-64 some kernels (of the OS) copy
- * pages much more slowly to 8 to 31 bytes after a page's start, where malloc often begins. */
+/* Where in a buffer a stream's bytes are read to. At least LMC__REST_ROOM bytes before it are for
+ * the rest of the previous read. The place begins a cache line: some OS kernels on x86-64 copy much
+ * more slowly to 8 to 31 bytes after a page's start, where memory of malloc often begins. */
 #define LMC__REST_ROOM LMC__WAVE_SIZE
 #define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)

@@ -20,14 +20,14 @@
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * Two sections and a block take about 250 bytes, and a tree. In a group a file takes only its
- * entry, its copy in the index, and its fingerprint. The section comes before the bytes and has the
- * sizes of all files, so small files wait in memory:
+ * Two sections and a block take about 250 bytes and a tree. In a group, a file takes only its
+ * entry, the entry's copy in the index, and its fingerprint. The section comes before the bytes and
+ * has the sizes of all files, so small files wait in memory:
  *
- *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
- *     write      -> w->group, and absorbed
- *     end_file   -> facts; all are written if they are enough
- *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
+ *     begin_file   the file is listed and checked, as a stream of its own; it keeps its number
+ *     write        the bytes are appended to w->group, and absorbed
+ *     end_file     the facts are kept
+ *     write_group  (group full, other file, finish) streams are joined; section, runs, blocks
  *
  * A group cannot be restored over the base, because its blocks may have bytes of several files
  * (in_place.h). So with a base files are grouped only after the first file that the base lacks. */
@@ -72,7 +72,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    /* Their streams become one. They keep their numbers, and were checked before. */
+    /* The files' streams become one. The files keep their numbers, and were checked before. */
     for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
     LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));

@@ -27,16 +27,16 @@
  *
  * A tensor of at least one block is a run of its own. So the same tensor of the next snapshot is
  * cut into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes
- * between tensors are AUTO.
+ * between tensors have dtype AUTO.
  *
- * What predicts them:
+ * What predicts the bytes:
  *
  *   bytes before the first tensor   the file's header text (texts.h), if they contain it
- *   bytes between tensors           earlier ones of the same size, where the writer can read back:
+ *   bytes between tensors           earlier such bytes of the same size, if they can be read back:
  *                                   the headers in an archive hardly differ
  *   a tensor                        its twin, if that was written before and can be read back; else
- *                                   the base's tensor of that name, or of one that differs in what
- *                                   stands before it
+ *                                   the base's tensor of that name, or of a name that differs only
+ *                                   in its prefix
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
@@ -52,8 +52,8 @@
 #define LMC__SHARED_LOG2_BLOCK 15u
 
 /* The mean size of such a run. Only the name and the size of a tensor decide whether the run ends
- * there. So the blocks after a changed tensor stay the same, for programs that store equal ranges
- * once. */
+ * after it. So the blocks behind a changed tensor stay the same, for programs that store equal
+ * ranges once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them if
@@ -69,13 +69,12 @@
 
 typedef struct lmc__gap {
     uint32_t file_number;
-    uint64_t offset, size; /* 0: none */
+    uint64_t offset, size; /* size 0: no gap */
 } lmc__gap;
 
 struct lmc_writer {
     lmc__buffer body; /* of the section that is being written */
-    /* metadata entries, encoded, in the order of the calls; ancillary sections with headers
-     */
+    /* encoded metadata entries, in the order of the calls; ancillary sections with headers */
     lmc__buffer metadata, sections;
     lmc__buffer contents; /* copies of what the wave has encoded, for hashes */
     lmc__buffer hashes;   /* of all files, with options.content_hashes */
@@ -120,7 +119,7 @@ struct lmc_writer {
     enum lmc_dtype default_dtype; /* of bytes outside of tensors */
     lmc__digester digester;
     uint64_t position; /* bytes of its stream in runs that have begun */
-    size_t next;       /* the first unit that does not end before position, or a lower one */
+    size_t next;       /* the first unit that does not end before position, or one before */
     /* bytes before the first tensor, if they are needed all at once; else 0 */
     size_t header_size;
 
@@ -153,8 +152,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Whether any piece of these bytes can be read back and quantised as in the snapshot. It cannot if
- * the quantiser needs a second moment, or if elements are cut. */
+/* Whether any piece of these bytes can be read back and quantised as in the snapshot. This is
+ * impossible if the quantiser needs a second moment, or if elements are cut. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -170,7 +169,7 @@ static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size
     return 1;
 }
 
-/* A run; number of its first block, counted over the snapshot. */
+/* A run that was written. first_block: number of its first block, counted over the snapshot. */
 typedef struct lmc__written_run {
     lmc__range range;
     uint64_t first_block;
@@ -266,8 +265,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* Checks the tensor's quantiser, if there is one. It must fit the dtype, size and generation of the
- * tensor. If it needs a second moment, the tensor's twin must say where this moment is. */
+/* Checks the tensor's quantiser, if there is one. The quantiser must fit the dtype, size and
+ * generation of the tensor. If it needs a second moment, the tensor's twin says where. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -321,7 +320,7 @@ typedef struct lmc__unit {
 } lmc__unit;
 
 /* The unit that has byte `at` of the current stream, whose size is known. *i: the tensor (in a
- * group: file) where the search begins; becomes that of the unit, or the next tensor. */
+ * group: file) where the search begins; on return: of the unit, or the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
     lmc__unit u = {w->file, NULL, 0, 0};
@@ -377,7 +376,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
     return found;
 }
 
-/* What predicts tensor t, or the file if t is NULL. Repeated calls give the same answer. */
+/* What predicts tensor t, or the file if t is NULL. Repeated calls return the same. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
                                                       const lmc_tensor *t)
 {
@@ -422,7 +421,7 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, also with
+/* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, even with
  * a conversion (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
@@ -451,7 +450,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
     /* If t began in an earlier run, before its twin was written, its rest may have an odd size.
-     * Such segments would be refused (R4-47). */
+     * With a conversion, such segments are refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
@@ -511,7 +510,7 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
 }
 
 /* An earlier gap of the same size that can be read back, or NULL. If no gap of this size is known,
- * remembers the one at offset. */
+ * remembers the gap at offset. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -580,7 +579,7 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 }
 
 /* Appends a segment of a predicted run. If reading its prediction would cost too much (work.h), the
- * segment gets none. */
+ * segment gets no prediction. */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -593,14 +592,14 @@ static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint6
         }
         if (!lmc__can_reach(&w->reach, file, at, lmc__prediction_scale(&w->run) * size,
                             start / w->run.block_size) &&
-            !w->quant) /* which needs its prediction */
+            !w->quant) /* quantised runs need it */
             base = 0;
     }
     return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a unit that n parts of the base predict. start: where the
- * unit begins. */
+/* Appends the segments of bytes [at, stop) of a unit that n parts of the base predict. start: where
+ * the unit begins. */
 LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
                                                  size_t n, uint64_t start, uint64_t at,
                                                  uint64_t stop)

@@ -23,10 +23,9 @@
  *                       Else a wave's slots begin behind the packed blocks. The wave has as many
  *                       blocks as dst has room for, and is packed before the next wave begins.
  *
- * Slot i begins at dst + i * lmc_block_bound(block_size). Blocks 0 to i - 1 are not larger
- * together, so block i is never packed above its slot, and a packed wave ends at or below the next
- * wave's first slot. So packer and encoders write to different bytes. All three ways give the same
- * bytes. */
+ * Slot i begins at dst + i * lmc_block_bound(block_size). Blocks 0 to i - 1 fit in their slots, so
+ * block i is never packed above its slot, and a packed wave ends at or below the next wave's first
+ * slot. So packing and encoding write to different memory. All three ways give the same output. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
     size_t size, block_size;
@@ -61,8 +60,8 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Sets t->wave.jobs to encode up to max_jobs blocks from `first` on, in slots from `place` on. The
- * wave ends where dst has no room for another slot. Its first block gets the room that is left,
- * because it may be small enough. Returns the number of jobs, at least 1. */
+ * wave ends where dst has no room for another slot. The wave's first block gets even less room than
+ * a slot, because it may be small enough. Returns the number of jobs, at least 1. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -92,8 +91,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 }
 
 /* Encodes all waves, of max_jobs each. slot: 0, or the size of a slot if a wave is packed while the
- * next one is encoded. That needs the jobs of both waves, so two sets of jobs alternate. An error
- * ends it at once, and leaves dst undefined. */
+ * next one is encoded. Packing then needs the previous wave's jobs, so two sets of jobs alternate.
+ * An error ends the call at once, and leaves dst undefined. */
 static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
     lmc__job *const jobs = t->wave.jobs;
@@ -113,8 +112,8 @@ static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_job
 }
 
 /* 1 if a sample of the first block says that the prediction is useless. Then the smaller blocks of
- * a tensor without a prediction are better. Always 0 if the caller has chosen the block size, and
- * with a quantizer, whose blocks need their prediction. */
+ * a tensor without a prediction are better. Always 0 if the caller has chosen the block size, or
+ * for a quantizer: its blocks need their prediction. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
