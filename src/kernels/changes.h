@@ -29,9 +29,9 @@
  */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* Writes the numbers of the elements that differ, of n from number `from` on, to place[n_changed]
- * and on. Returns how many numbers `place` has then; SIZE_MAX if these would be more than `most`.
- * Few elements differ, so words are compared, 32 bytes in a step. */
+/* Compares n elements, from number `from` on. Writes the numbers of elements that differ to
+ * place[n_changed] and on. Returns how many numbers `place` has then; SIZE_MAX if these would be
+ * more than `most`. Few elements differ, so words are compared, 32 bytes in a step. */
 LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
                                    const uint8_t *now, const uint8_t *before, size_t n,
                                    unsigned width, size_t from)
