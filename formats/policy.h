@@ -85,8 +85,8 @@ struct meaning {
 /* path: of the tensor's file, in the snapshot. If the dtype is no float, only users set a role. */
 struct meaning find_meaning(const struct policy *p, const char *path, const lmc_tensor *t);
 
-/* The last rule that matches, or NULL. If none matches a weight: the last rule with auto: and
- * without role= that selects it otherwise. */
+/* The last rule that matches, or NULL. If none does, a weight gets the last rule with auto: that
+ * has no role= and matches otherwise. */
 const struct rule *find_rule(const struct policy *p, const char *path, const lmc_tensor *t,
                              enum role role);
 

@@ -113,7 +113,7 @@ static int has_small_files(const struct members *m)
     return n == LEAST_FILES;
 }
 
-/* A delta is small compared with its base if all files but the small ones have fewer bytes. */
+/* If all larger files of a delta together have fewer bytes, it is small compared with its base. */
 #define LITTLE ((uint64_t)16 << 20)
 
 int choose_grouping(const struct members *m, const lmc_base *base)

@@ -297,7 +297,7 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
     s->n_agreed = 0;
 }
 
-/* Most bytes in which a border between two shifts is searched. */
+/* A border between two shifts is searched in at most so many bytes. */
 #define MAX_BORDER ((size_t)1 << 16)
 
 static int read_bytes(const struct bytes *b, uint64_t at, void *dst, size_t size)

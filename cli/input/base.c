@@ -587,7 +587,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     if (code != CODE_OK) return code;
     memcpy(s->header, s->head, s->head_size < sizeof s->header ? s->head_size : sizeof s->header);
     a.fd = -1;
-    if (S_ISREG(s->st.st_mode)) /* then messages can tell more, from its index */
+    if (S_ISREG(s->st.st_mode)) /* then its index, too, can help to find the base */
         code = open_archive_of_source(&a, s, o);
     a.name = s->name;
     if (s->head_size < LMC_FILE_HEADER_SIZE ||

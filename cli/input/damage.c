@@ -12,7 +12,7 @@ struct damaged_part {
     uint64_t start, end;
 };
 
-/* The part that holds byte `at`. *next: the tensor where the search begins; it is moved on. */
+/* The part that holds byte `at`. *next: number of the tensor where the search begins; updated. */
 static struct damaged_part find_part(const lmc_file *f, uint64_t at, size_t *next)
 {
     struct damaged_part p = {NULL, 0, f->size};

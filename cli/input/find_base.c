@@ -119,7 +119,7 @@ static int is_wanted(struct hunt *h, struct base *b, int *code)
     return 0;
 }
 
-/* If it finds a damaged snapshot, also searches the directory of that: a copy may be there. */
+/* If a snapshot is damaged, also searches its directory: a copy may be there. */
 static struct base *find_snapshot(struct hunt *h, enum rank rank)
 {
     struct bases *all = h->o->bases;

@@ -180,7 +180,7 @@ enum { LOST_OWNER, LOST_ATTRIBUTES, LOST_ACL, LOST_MODE, N_LOST };
 static const char *const lost_names[N_LOST] = {
     "owner or group", "extended attributes", "access control list", "setuid, setgid or sticky bit"};
 
-/* What a snapshot does not keep: how many files have it, and the first of these files. */
+/* What a snapshot does not keep: the number of files that have it, and the first such file. */
 struct lost {
     uid_t owner; /* of the restored files */
     gid_t group;
@@ -189,7 +189,7 @@ struct lost {
     char *first; /* NULL: nothing is lost */
 };
 
-/* The user who restores becomes the owner. Below a setgid directory, group and setgid are its. */
+/* The owner will be the user who restores. In a setgid directory, group and setgid are inherited. */
 static void expect_owner_of_tree(struct lost *lost, const char *root)
 {
     char *parent = join_path(root, "..");

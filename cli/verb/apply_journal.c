@@ -139,7 +139,7 @@ static int next_patch(const struct patches *list, size_t *at, struct patch *p)
 }
 
 /* Compares 64 words. Returns a mask of those that differ, and appends their new values at *words;
- * the word after them may be overwritten. Has no branches, as they would be mispredicted. */
+ * the word after them may be overwritten. Avoids branches, which would be mispredicted. */
 static uint64_t compare_words(const unsigned char *from, const unsigned char *to,
                               unsigned char **words)
 {

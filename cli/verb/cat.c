@@ -12,7 +12,7 @@
 #include "cat_choice.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)
-#define WINDOW_GAP ((uint64_t)256 << 10) /* at most so far apart are pieces of one window */
+#define WINDOW_GAP ((uint64_t)256 << 10) /* most bytes between two pieces of a window */
 
 /* Bytes of a view that are gathered before they are written. */
 #define CHUNK_SIZE ((size_t)1 << 20)
@@ -141,7 +141,7 @@ static int copy_large_piece(struct extract *e)
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }
 
-/* Reads the pieces of one window by one call: one call for each would decode their block again. */
+/* Reads the pieces of a window by one call: a call for each would decode their block every time. */
 static int copy_window(struct extract *e)
 {
     struct extract ahead = *e;

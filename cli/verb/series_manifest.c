@@ -229,7 +229,7 @@ void look_at_file(struct snapshot *e)
     close(fd);
 }
 
-/* -- series.json: a line for each snapshot; the last line is the CRC-32C of those before it -- */
+/* -- series.json: a line for each snapshot; the last line is the CRC-32C of the others -- */
 
 static int fail_manifest(const struct series *s, const char *what)
 {
