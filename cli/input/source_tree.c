@@ -189,7 +189,7 @@ struct lost {
     char *first; /* NULL: nothing is lost */
 };
 
-/* The owner will be the user who restores. In a setgid directory, group and setgid are inherited. */
+/* The user who restores becomes the owner. Below a setgid directory, its group is inherited. */
 static void expect_owner_of_tree(struct lost *lost, const char *root)
 {
     char *parent = join_path(root, "..");
