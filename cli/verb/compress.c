@@ -164,7 +164,7 @@ static int recode_held(struct output *out, const struct attributes *attributes, 
     return code;
 }
 
-/* A copy of the options without bases, for writing a snapshot again that the base did not help. */
+/* A copy of the options without bases, for writing again a snapshot that the base did not help. */
 static struct options without_bases(const struct options *o, struct bases *none)
 {
     struct options again = *o;
