@@ -290,7 +290,7 @@ int begin_journal(struct journal *j, struct archive *delta, uint64_t total)
     return describe_delta(j->header, delta, total);
 }
 
-/* Makes a new side file without slots, in the place of an old one. The caller syncs the target first. */
+/* Makes a new side file without slots, replacing an old one. The caller syncs the target first. */
 static int create_journal(struct journal *j, uint64_t capacity)
 {
     struct output out;
