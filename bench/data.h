@@ -1,5 +1,7 @@
 /* data.h - what the benchmarks measure: synthetic data sets, pairs of snapshots, moments. Include
- * it behind measure.h. SPDX-License-Identifier: MIT */
+ * it behind measure.h.
+ * SPDX-License-Identifier: MIT
+ */
 #ifndef DATA_H
 #define DATA_H
 

@@ -5,7 +5,9 @@
  *   build/fingerprint_speed [MB [TIER]]
  *
  * One process, one thread, reads without and with the fingerprint in turn; medians, as shares of
- * memcpy's speed. SPDX-License-Identifier: MIT */
+ * memcpy's speed.
+ * SPDX-License-Identifier: MIT
+ */
 #define BENCH "fingerprint_speed"
 #include "measure.h"
 

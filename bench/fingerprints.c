@@ -6,7 +6,9 @@
  *   cc -O2 -I. bench/fingerprints.c -o build/fingerprints -lm && build/fingerprints [N [SEED]]
  *
  * Tensor i is drawn with seed SEED + i: normal, mean 1, standard deviation 0.1, by 65,536
- * quantiles. SPDX-License-Identifier: MIT */
+ * quantiles.
+ * SPDX-License-Identifier: MIT
+ */
 #define LMC_IMPLEMENTATION
 #include "lmc.h"
 

@@ -4,7 +4,9 @@
  *   cc -O2 -I. bench/range_reads.c -o build/range_reads && build/range_reads TENSOR FILE [BASE...]
  *
  * Each BASE is the base of the file before it. Prints for opening and for reading the tensor:
- * requests / bytes, over all files. SPDX-License-Identifier: MIT */
+ * requests / bytes, over all files.
+ * SPDX-License-Identifier: MIT
+ */
 #define LMC_IMPLEMENTATION
 #include "lmc.h"
 

@@ -11,7 +11,9 @@
  * reads and one writes, and from and to arrays. Each figure is the least of five passes. "at
  * least": serial time and the busiest worker of each wave. The last two columns: the bound for 8
  * and 16 workers from the serial share alone, without limits of memory and the cost of waking
- * threads. SPDX-License-Identifier: MIT */
+ * threads.
+ * SPDX-License-Identifier: MIT
+ */
 #define _GNU_SOURCE
 #define BENCH "serial"
 #include "measure.h"

@@ -6,7 +6,9 @@
  * MB, block after block, so that no block is in a cache when its turn comes again. Hot: only the
  * first block. For each kernel and block the fastest of all repetitions counts, which mostly
  * excludes disturbances by other programs. "hot" is the time without waiting for memory; "rest" is
- * outside of all kernels: samples, counts, plans, trees, copies. SPDX-License-Identifier: MIT */
+ * outside of all kernels: samples, counts, plans, trees, copies.
+ * SPDX-License-Identifier: MIT
+ */
 #define _GNU_SOURCE
 #define BENCH "steps"
 #include "measure.h"
