@@ -858,8 +858,8 @@ enum {
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
- * magnitude, like floats. */
+/* How elements are ordered as numbers (spec 5.1): not at all; as two's complement; or as sign and
+ * magnitude, as floats are. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
@@ -974,8 +974,8 @@ typedef struct lmc__grid {
 } lmc__grid;
 
 /* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
- * several kernels at once. For elements behind their loop they call its kernels. A kernel's
- * contract is at its scalar function; from `restore` on, in grids.h. */
+ * several kernels at once. For the elements behind their vector loop they call kernels of that
+ * table. A kernel's contract is at its scalar function; from `restore` on, in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */
@@ -1883,10 +1883,10 @@ LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
- * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
- * exponents. So three squarings give the rule for places of 8 bits, six for places of 64. No table
- * is needed, and a place depends only on places at least 65 before it (compare Russell, "Chorba: A
- * novel CRC32 implementation", 2024).
+ * behind it. In the end only the last 209 bits are left. Over GF(2) a square has the same terms
+ * with twice the exponents. So three squarings give the rule for places of 8 bits, six for places
+ * of 64. No table is needed, and a place depends only on places at least 65 before it (compare
+ * Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
@@ -1920,9 +1920,9 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
- * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
- * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
+/* Makes a shorter message with the same CRC. The message begins with register crc; the shorter one
+ * begins with register 0, and has LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size.
+ * The message must have LMC__CRC_PLACES(unit) + 64 bytes or more. */
 static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                size_t unit)
 {
@@ -2827,8 +2827,8 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So a fused kernel takes one strip through all stages, then the next strip:
+ * Each does the work of several kernels. But a block does not fit into the first cache. So a fused
+ * kernel takes one strip through all stages, then the next strip:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -2838,8 +2838,8 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
  * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
- * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip.
+ * The vector loops process only whole steps or strips, and return how far they came, an
+ * lmc__progress; the kernels of the tier do the rest of the block, strip by strip.
  */
 
 /* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
@@ -2876,18 +2876,18 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #define LMC__PAGE 4096u
 
-/* Is called with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it
- * prefetches from the page behind the page of data[i]. Else the first access to a page waits until
- * its address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
- * does no harm where the data ends before that page. */
+/* Call it with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it prefetches
+ * from the next page. Else the first access to a page waits until its address is translated, and
+ * other stores and prefetches wait, too. A prefetch cannot fault: it does no harm where the data
+ * ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
- * hardware sees no order from which to predict the next reads. */
+/* How many bytes ahead encoders fetch. They have just read samples from all parts of the block, so
+ * the hardware cannot predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
@@ -2997,8 +2997,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 /* == kernels/join_root.h ======================================================================= */
 
 /*
- * join_root: the last thing a decoder does to a block, in one pass over it, and the inverse of
- * split_root:
+ * join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
  *
  *   source->planes->row[0 .. width)
  *     |
@@ -3014,10 +3013,10 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
  * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * If streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
  * join_root once for each block, after it has checked the whole payload.
  *
- * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * If the output is far larger than the caches, streaming stores save half of the memory traffic:
  * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
  * CRC and sum must be computed before.
  */
@@ -3222,7 +3221,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* Goes by strips if dst is not streamed or, rarely, if the root is not the top plane. */
+/* Works strip by strip if dst is not streamed or, rarely, if the root is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -3771,8 +3770,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
- * zero, so classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. The shuffle gives zero at all other
+ * places, so the results of the classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -3786,8 +3785,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * most frequent one (no change), needs nothing at all.
  */
 
-/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next counts
- * the elements of all classes, also of classes without a list. */
+/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next[] counts
+ * the elements of all classes, even of classes without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -5091,8 +5090,8 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
- * elements because the root's mask has three 1 bits. */
+ * flat node. The first bit is the lowest bit of a byte. List sizes are not stored: the flat node
+ * has 3 elements, as the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -5403,8 +5402,8 @@ typedef struct lmc__job {
  * LMC__PAD bytes of slack behind them). A function that pushes lists sets stack.top back to free
  * them. Nothing is kept from one block to the next.
  *
- * The most that is on the stack at once, for a block of n elements of w <= 8 bytes. A *row* is a
- * list of n bytes; m = n / 8 is the bytes of a mask.
+ * The table has the most that is on the stack at once, for a block of n elements of w <= 8 bytes. A
+ * *row* is a list of n bytes; m = n / 8 is the bytes of a mask.
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
@@ -5434,7 +5433,7 @@ typedef struct lmc__job {
  * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
  * all classes, and the masks' stack. The pads are counted for the widest elements, so that a
  * workspace for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can
- * fail; each is checked all the same. */
+ * fail; yet each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -5604,8 +5603,8 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
- * before this bit: the sum of quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j (b and j count from 0). Before it are b - j
+ * zeros, which is the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
@@ -5655,7 +5654,7 @@ typedef struct lmc__gaps {
     uint64_t sum, word; /* of low parts; bits that were read but not used */
 } lmc__gaps;
 
-/* Reads all that is before the quotients. in: behind the mode byte of a mask of n bits; end: of the
+/* Reads everything before the quotients. in: behind the mode byte of a mask of n bits; end: of the
  * payload; mode: LMC__MASK_GAPS or more. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
@@ -5750,11 +5749,10 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 /* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
  * To decode a node, its left and right child are decoded, and merged by the node's mask.
  *
- * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two things
- * that are read become lengths or addresses. One is the number of ones of a mask: it is at most the
- * mask's known n, because the bits behind n must be zero. The other is the code lengths: they
- * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
- * a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two values
+ * from the input become lengths or addresses. The number of ones of a mask is at most the mask's
+ * known n, because the bits behind n must be zero. Code lengths become a tree only if they fill the
+ * code space exactly (tree.h). Recursion is at most 15 deep in a tree, and 3 trees deep. */
 
 /* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
@@ -5871,10 +5869,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
- * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
- * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
- * behind the left child's list, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements are written to list, its children's to spare, one child
+ * behind the other, its grandchildren's to list, and so on. Each merge reads one buffer and writes
+ * the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is behind the
+ * left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -6052,7 +6050,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 /* == codec/get_sparse.h ======================================================================== */
 
 /* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
- * list of indices, and its planes a list of residuals. The kernel patch does the rest.
+ * list of indices, and its planes a list of residuals. The kernel patch applies them.
  *
  *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements

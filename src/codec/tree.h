@@ -27,8 +27,8 @@
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
- * elements because the root's mask has three 1 bits. */
+ * flat node. The first bit is the lowest bit of a byte. List sizes are not stored: the flat node
+ * has 3 elements, as the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2

@@ -38,8 +38,8 @@
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
- * magnitude, like floats. */
+/* How elements are ordered as numbers (spec 5.1): not at all; as two's complement; or as sign and
+ * magnitude, as floats are. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
@@ -175,8 +175,8 @@ typedef struct lmc__grid {
 } lmc__grid;
 
 /* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
- * several kernels at once. For elements behind their loop they call its kernels. A kernel's
- * contract is at its scalar function; from `restore` on, in grids.h. */
+ * several kernels at once. For the elements behind their vector loop they call kernels of that
+ * table. A kernel's contract is at its scalar function; from `restore` on, in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */
