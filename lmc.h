@@ -1890,7 +1890,7 @@ static const uint64_t lmc__crc_fold_last[8] =
 
 /* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
  * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
- * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
+ * borrow or shifted bit may get from one byte into the next: where one could, it is masked out.
  *
  * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
  * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
@@ -1942,10 +1942,10 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
- * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
- * carries copies a sign to all bits below it. */
+/* Turns the elements of a word into their residuals against 0, and back (spec 5.1): a rotation by
+ * one bit. With order INTEGER, the bits below the sign of negative elements are flipped before the
+ * rotation. The whole word is shifted, and bits that come from a neighbour are masked out. A
+ * product without carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -2467,13 +2467,13 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 
 #ifndef LMC_NO_ENCODER
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes only as signed ones, or for
- * equality. So the test is whether v is the maximum of both. */
+ * equality. So it tests whether v is the maximum of v and from. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
 }
 
-/* The same as bits: bit i of the result. */
+/* As lmc__not_below_avx2, but byte i of the result is one bit: bit i. */
 LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 {
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
@@ -3627,8 +3627,8 @@ static int lmc__is_constant(const uint8_t *src, size_t n)
 
 /* count_bytes: counts[v] += number of bytes v in src[0, n). All tiers use this function, so the
  * tables of kernels do not have it. It uses eight arrays of counts: a count that was stored a few
- * cycles ago is slow to load, and in skewed planes most bytes have the same count. So equal
- * neighbours use different arrays.
+ * cycles ago is slow to load, and in many planes most bytes are equal. So equal neighbours are
+ * counted in different arrays.
  *
  *     bytes of w     0  1  2  3  4  5  6  7
  *     array          0  1  2  3  4  5  6  7     its count [byte]
@@ -4083,8 +4083,8 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
  * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
- * before, and made the lists as long. A step may read up to 64 bytes behind the end of a list: the
- * list's slack. dst is written in whole groups, too, so it must not overlap the sides.
+ * before, and has made lists of these lengths. A step may read up to 64 bytes behind the end of a
+ * list: the list's slack. dst is written in whole groups, too, so it must not overlap the sides.
  */
 
 /* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
@@ -4142,9 +4142,9 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once, so any place in it is right. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
- * two constants each bit, spread to a byte, chooses. */
+/* Steps of 64 elements. A constant fills its half of x once, so every place in this half is right.
+ * The last step may be short; its mask is zero behind n, but it stores 64 bytes. Between two
+ * constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                                       lmc__side right, int has_left, int has_right)
 {
@@ -4697,7 +4697,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 /* == kernels/split_root.h ====================================================================== */
 
 /*
- * split_root: the first thing an encoder does to a block, in one pass over it:
+ * split_root: the first step of encoding a block, in one pass over it:
  *
  *   src --crc32c--> the result; --sum64--> *sum, if sum is not NULL
  *    |
@@ -4708,11 +4708,11 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  *                        --partition at root->split--> root->mask, root->left, root->right
  *
  * The last step makes the root of one plane's tree; root->n_right becomes the number of ones in the
- * mask. left and right may be NULL (not wanted), and left may be the row itself. What the row holds
- * afterwards is not defined: to have the plane's bytes, call again without a root.
+ * mask. left and right may be NULL (not wanted), and left may be the row itself. The row's bytes
+ * are then undefined: to get the plane's bytes, call again without a root.
  *
- * All bytes of a plane go through the root, and here they are in registers already: this saves
- * three passes over the plane.
+ * The root needs all bytes of a plane, and here they are in registers already: this saves three
+ * passes over the plane.
  *
  * src is read exactly, and only once, as it may change meanwhile: planes, root and CRC are of the
  * same bytes. Planes other than the root's, and root->mask, are written exactly; left and right are
@@ -4723,8 +4723,8 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 /* Elements [done.n, n), strip by strip. This defines split_root; the other tiers end with it.
  *
  * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
- * most i ranks were written to left before. What partition stores behind them reaches, at worst,
- * the next strip's place in the row, which split fills later:
+ * most i ranks were written to left before. The bytes that partition stores behind them may reach
+ * the next strip's place in the row, but split fills it later:
  *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
  *            0                    i - n_right        i                     i + m */
@@ -4811,8 +4811,8 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *
  * The CRC is computed in four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while elements [j, j + 32) are split, the CRC reads 8 * width
- * bytes of each lane, from byte j * width / 4 on. These are not the bytes that are split, but as
- * many. All are in the first cache. crc32 uses none of the units that vectors need.
+ * bytes of each lane, from byte j * width / 4 on. These are other bytes than those that are split,
+ * but equally many. All are in the first cache. crc32 uses none of the units that vectors need.
  *
  *     strip        | lane 0      | lane 1      | lane 2      | lane 3      |      8192 bytes
  *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
@@ -4931,7 +4931,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
  *
  * So the products of a step do not wait for each other, and the same loads serve both CRC and
  * split. The register at the start, all ones, is added to the first vector: `start` is that
- * register in the first step, then 0, so the first step needs no own code. */
+ * register in the first step, then 0, so the first step needs no code of its own. */
 LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
                                                              const lmc__parted *root,
                                                              const uint8_t *src, size_t n,
@@ -5002,7 +5002,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
         return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
-/* Rare cases are done by strips: a root that is not the top plane, and elements of 8 bytes. */
+/* Rare cases are done strip by strip: a root that is not the top plane, elements of 8 bytes. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
     LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \
@@ -5449,7 +5449,7 @@ LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 }
 
 /* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
- * grows, and one pass over both is enough. */
+ * grows, and one pass over keys and thresholds is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -5459,7 +5459,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This defines the counts; the vector loops end with it. */
+/* Counts elements one by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -5759,8 +5759,8 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 
 #ifndef LMC_NO_ENCODER
 /* The classes of a step's groups of 64 elements: mask[g][c] has a one for each element of group g
- * in class c; before[g][c] is how many elements of class c are before group g. An own loop finds
- * these before they are used, so that steps overlap. */
+ * in class c; before[g][c] is how many elements of class c are before group g. A loop of its own
+ * finds these before they are used, so that steps overlap. */
 typedef struct lmc__found {
     uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;
@@ -5846,7 +5846,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 /* == kernels/group.h =========================================================================== */
 
 /*
- * group: what an encoder does to a block that has a prediction (spec 5.1, 5.2), in one pass:
+ * group: turns a block with a prediction into lists of residual bytes (spec 5.1, 5.2), in one pass:
  *
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
@@ -5865,9 +5865,9 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
  *
  * Whole vectors are stored: the bytes behind the elements (the dots) are overwritten by the next
- * store, or lie in the list's slack. A step also stores to the lists of classes of which it has no
- * element. So every class has lists with slack, even empty ones, and no two lists share slack.
- * Stores to many lists in turn limit the speed, so a step makes as few stores as possible.
+ * store, or lie in the list's slack. A step stores to the lists of all classes, even to those that
+ * get no element. So every class has lists with slack, even empty ones, and no two lists share
+ * slack. Stores to many lists in turn limit the speed, so a step makes few stores.
  *
  * src and base are read exactly. They may change meanwhile, so they are read only once: lists and
  * CRC are of the same bytes. No arrays may overlap. The sizes of the lists come from count_classes
@@ -5907,8 +5907,8 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     memcpy(done->next, next, sizeof next);
 }
 
-/* Elements [done->n, n), one by one, a strip at a time. This defines group; the other tiers end
- * with it. */
+/* Groups elements [done->n, n) one by one, a strip at a time. This defines group; the other tiers
+ * end with it. */
 static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                 const lmc__delta_block *block, lmc__delta_progress *done)
 {
@@ -5932,8 +5932,8 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
 }
 
 #if LMC__NEON || LMC__X86
-/* A step of up to LMC__SORTED elements is sorted by class, each class into a row of elements; then
- * each row is split into its lists. So each element needs one store.
+/* The elements of a step, at most LMC__SORTED, are sorted by class into one row for each class;
+ * then each row is split into its lists. So each element needs one store.
  *
  *     class of the element     0  1  1  0  1  0  0  1
  *     residual                 q  r  s  t  u  v  w  x
@@ -6076,8 +6076,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
 
 #if LMC__X86
 /* Whole steps of 128 elements, all in registers; the CRC is as in split_root. The places of a
- * class's elements are compressed, those of elements 64 to 127 behind the others, and each plane is
- * permuted by these places.
+ * class's elements are compressed (those of elements 64 to 127 are behind the others), and each
+ * plane is permuted by these places.
  *
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
@@ -6085,8 +6085,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
  *     x[j] = v[p][places[j]]             vpermi2b looks up 128 bytes across two vectors
  *
  * In a step most lists get at most 32 elements. Storing 32 takes fewer cycles than storing 64. For
- * a class with more than a fifth of all elements 64 are always stored, so that the branch is
- * predicted well. */
+ * a class with more than a fifth of all elements, always 64 are stored, so that the CPU predicts
+ * the branch well. */
 LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
@@ -6511,8 +6511,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
  * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
  * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
- * bytes; base's element and this give the element of dst. dst may be base; then only changes are
- * written. Returns the CRC-32C of dst.
+ * bytes; the element of base and this residual give the element of dst. dst may be base; then only
+ * changes are written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
@@ -6522,8 +6522,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * elements that have not changed are only copied and added to the CRC.
  *
  * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far both arrays are read, apart from LMC__PAD bytes behind that. A number beyond the
- * class's elements changes nothing.
+ * decides how far both arrays are read; LMC__PAD bytes behind this end may be read, too. A number
+ * beyond the class's elements changes nothing.
  */
 
 /* Notes element i before it changes. */
@@ -6679,7 +6679,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
 
 /* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
  * from entry n on; `seen` is subtracted from the numbers. Returns how many it took. There is no
- * branch for each change, because it could not be predicted. */
+ * branch for each change, because a CPU cannot predict it. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -6857,7 +6857,7 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+/* Restores the whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
  * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
  * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \
@@ -7418,7 +7418,7 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 #ifndef LMC_NO_ENCODER
 /* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. This is
  * IEEE's division, done with integers. A mantissa of 24 bits, shifted up by 9, divided by one of 8
- * bits gives 25 or 26 bits: 24, and one or two that decide the rounding. Only exact divisions give
+ * bits gives 25 or 26 bits: 24 bits, and 1 or 2 that decide the rounding. Only exact divisions give
  * ties, which are rounded to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
@@ -7609,7 +7609,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
- * leaves the rest to the scalar one. */
+ * leaves the rest to the scalar kernel. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
 typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -7728,8 +7728,8 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 #ifndef LMC_NO_ENCODER
 /* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Only normal
  * numbers can be on the grid, and +0, which is symbol 0. The symbol of an x that is off the grid is
- * replaced, so its value before does not matter. The exceptions are counted in each lane, to be
- * added up at the end: less than 2^31, as n is. */
+ * replaced, so any value may be there before. The exceptions are counted in each lane, and added up
+ * at the end: less than 2^31, as n is. */
 LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i32v x,
                                           lmc__i32v is_off, lmc__i32v *exceptions)
 {
@@ -7748,7 +7748,7 @@ LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i
  *
  *     v = |x| / scale         the quotient as F32
  *     min(v, 65536)           compared as bits, which for positive floats have the order of the
- *                             numbers; NaN and infinity are above, and so cut as well
+ *                             numbers; NaN and infinity are above, and so are cut, too
  *     (int)(v + v)            floor(2 v): doubling is exact, converting cuts off the fraction
  *     (that + 1) >> 1         floor(v + 1/2), by integers: v + 0.5 in F32 could round up itself
  *
@@ -7938,7 +7938,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part on each line. The formatter would indent each line more than the one before. */
+/* One part on each line. The formatter would indent each line more than the line before. */
 /* clang-format off */
 /* The scalar tier, which every build has. Fused kernels call the others for each strip. */
 #if LMC__HAS_PART(KERNELS)
@@ -9114,8 +9114,8 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 
 /* == codec/plan.h ============================================================================== */
 
-/* Chooses how a list of bytes is coded (spec 6): raw, as a constant, or by which tree.
- * The choice uses only the counts of the list's symbols, mostly in a sample.
+/* Chooses how a list of bytes is coded (spec 6): raw, as a constant, or as a tree, and which tree.
+ * It uses only the counts of the list's symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, with logarithms as integers: machines differ in
  * the last digit of log2 of floats, but must write the same bytes. */
@@ -9182,9 +9182,9 @@ enum lmc__choice {
  * copy. */
 #define LMC__MIN_SAVING 200u
 
-/* 1 if a list is not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit
- * for each symbol but one (Miller, 1955): `eighths` 6 corrects this. With 7, lists near the limit
- * count as raw, too. */
+/* 1 if a tree would save too little for a list. A sample's entropy is too low, by about 1 / (2 ln
+ * 2) of a bit for each symbol but one (Miller, 1955): `eighths` 6 corrects this. With 7, lists near
+ * the limit count as raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
@@ -9273,8 +9273,8 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *                     -> else                tree
  *
  * worth: of a bit, as time (cost.h). An escape is needed if symbols were escaped, if the list may
- * have symbols that the sample does not have, or if there is only one symbol: a code has at least
- * two leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
+ * have symbols that the sample lacks, or if there is only one symbol: a tree has at least two
+ * leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
  * entries of `order` differ by the symbol, so every sort gives the same result. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -9321,8 +9321,8 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     escaped = total -
               lmc__fill_units(order, n_leaves - (has_escape ? 1u : 0u), n_symbols, n_kept, counts);
 
-    /* The escape must be the last leaf, so it gets the longest code, whatever its weight. Rarer
-     * symbols get the shorter codes before it; the set of lengths stays the same. */
+    /* The escape must be the last leaf, so it gets the longest code, whatever its weight. So rarer
+     * symbols get shorter codes than it; the set of lengths stays the same. */
     memset(plan->lengths, 0, sizeof plan->lengths);
     plan->first = 255;
     plan->last = 0;
@@ -10217,8 +10217,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  * If the first planes are raw, the split writes them to their place in the payload. With bf16 these
  * are all planes except the exponents. */
 
-/* The planes of a block, and all that is needed to make them again: coding a plane overwrites its
- * row, and if its tree was too long (LMC__PUT_SPOILED), all planes are split once more. */
+/* The planes of a block, and what is needed to make them again: coding a plane overwrites its row.
+ * If its tree was too long (LMC__PUT_SPOILED), all planes are split again. */
 typedef struct lmc__split_block {
     const lmc__block *block;
     lmc__planes planes;
@@ -12021,7 +12021,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * It is checked in this order: each number of the head, then how these go together, the table, the
+ * It is checked in this order: each number of the head, their combinations, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
  * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
  * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
@@ -12042,7 +12042,7 @@ typedef struct lmc__quantized_head {
     const uint8_t *positions, *values; /* of exceptions: u32 indices, ascending; elements */
 } lmc__quantized_head;
 
-/* The 32 bytes that every payload begins with:
+/* Every payload begins with these 32 bytes:
  *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
@@ -12142,7 +12142,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 /* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
  * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
  * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
- * more (or); else a byte without the top bit never is (and). */
+ * more (or). Else a byte without the top bit is never more (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -12273,7 +12273,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
- * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error, overwritten bytes of
  * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
@@ -12291,8 +12291,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks the payload of a block with a prediction by its CRC: all that can be checked without the
- * prediction. */
+/* Checks the payload of a block with a prediction by its CRC. No other check is possible without
+ * the prediction. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -12376,12 +12376,12 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == quantise/quantizer.h ====================================================================== */
 
-/* lmc_quantizer: the parameters for block codecs, their memory, and what is known of their loss.
- * fit.h makes it from a tensor's elements, snapshot/requantise.h from a tensor's blocks.
+/* lmc_quantizer: the parameters for coding blocks, their memory, and facts about the loss. fit.h
+ * makes it from a tensor's elements, snapshot/requantise.h from a tensor's blocks.
  *
  * The caller keeps it until all functions and objects that use it are done. It does not change, so
- * threads may share it. The codec treats a quantiser that keeps its tensor as it is (is_lossless)
- * like NULL. */
+ * threads may share it. A quantiser that keeps its tensor as it is (is_lossless) has the same
+ * effect as NULL. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -12772,7 +12772,7 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Packs the encoded wave, in order. memmove, because a block may move by less than its length. */
+/* Packs the encoded wave, in order. memmove: a block may move by less than its size. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -12793,7 +12793,7 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 
 /* Sets t->wave.jobs to encode up to max_jobs blocks from `first` on, in slots from `place` on. The
  * wave ends where dst has no room for another slot. The wave's first block may get less room than a
- * slot, because it may be small enough. Returns the number of jobs, at least 1. */
+ * slot: it may fit all the same. Returns the number of jobs, at least 1. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -12960,9 +12960,9 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. For such blocks, the next block's bytes or prediction
- * are prefetched, because slow stores delay loads.
+/* Sets the other members of a job whose block ends behind the start of the range: where its bytes
+ * are written, and whether past the caches. If so, the next block's bytes or prediction are
+ * prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */
@@ -12994,8 +12994,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
- * block are an error only if the range is the whole tensor. */
+/* In a loop, reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the
+ * last block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -14036,8 +14036,8 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 /* == snapshot/names.h ========================================================================== */
 
 /* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
- * bits for each name. They must be small, since a snapshot has up to 2^32 files with up to 2^28
- * tensors each. No input makes them slower than n log n. */
+ * bits for each name. They must be small, since a snapshot may have 2^32 files with 2^28 tensors
+ * each. No input makes them slower than n log n. */
 
 /* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
@@ -14148,7 +14148,7 @@ typedef struct lmc__path_set {
     size_t n;
 } lmc__path_set;
 
-/* The entry of the path with these bits, or the free entry where it belongs. */
+/* The entry of the path with these bits, or the free entry where this path belongs. */
 static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
     uint64_t *const place = (uint64_t *)(void *)table->data;
@@ -14415,7 +14415,7 @@ static uint64_t lmc__zigzag(int64_t d)
  * put_files.h writes FILE bodies.
  *
  * The files of one FILE section, one after another, are a *stream*. The runs that follow the
- * section cut the stream; a run may cross from one file to the next. Most streams are one file.
+ * section divide the stream; a run may have parts of several files. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
@@ -14541,7 +14541,7 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
+/* Size of a tensor in bytes: the product of the shape, times bits, divided by 8. UINT64_MAX if the
  * division has a remainder, or the size is too large. No step can overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
@@ -15583,7 +15583,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* Hashes n metadata entries, as in the index, but no entries that tell how the file was made. */
+/* Hashes n metadata entries, as in the index, except those that tell how the file was made. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -15646,7 +15646,7 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * base by the number of an *item*. Items are all tensors and all files without tensors, sorted by
  * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
- * Where a base is refused. Each check needs the checks before it:
+ * Checks of the base, and their errors. Each check needs the checks before it:
  *
  *   opening     lmc__open_origin         the base's description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; the header names
@@ -15818,7 +15818,7 @@ static enum lmc_status lmc__list_backwards(lmc__origin *o)
     return LMC_OK;
 }
 
-/* Whether a part between dots is a number: then the prefix names a layer, and was not added. */
+/* Whether a part between dots is a number: then the prefix names a layer; it was not added. */
 static int lmc__has_number(const uint8_t *prefix, size_t size)
 {
     size_t i, n_digits = 0, start = 0;
@@ -16909,9 +16909,9 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
  * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE,
  * because a RUN section says how many bytes follow.
  *
- * Each block has a slot in `out`, of the largest size that it may get. So sections and blocks of a
- * wave are in order, with gaps, and are written as parts. A run's section is in front of its first
- * block (head_size). */
+ * Each block has a slot in `out`, as large as the block may become. So sections and blocks of a
+ * wave are in order, with gaps between them, and are written as parts. A run's section is in front
+ * of its first block (head_size). */
 
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* runs of files of unknown size */
 #define LMC__MIN_SPAN_SIZE (3 * LMC__WAVE_SIZE)
@@ -16960,9 +16960,9 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Enlarges the run's blocks if the run is a sparse delta: if fewer than one element in 32 has
- * changed in samples of its first block, which is at data. In small blocks, headers, tables and
- * classes are large compared with so few changes. The run's section is not written yet. */
+/* Enlarges the run's blocks if the run is a sparse delta: in samples of its first block, at data,
+ * fewer than one element in 32 has changed. In small blocks, headers, tables and classes are large
+ * compared with so few changes. The run's section is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -17376,7 +17376,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 /* Allocates the writer, all zero, so that it can be freed after any error, and writes the header.
  * The options are copied, but not the objects to which they point. The base's fingerprint is
- * computed now. The base's bytes are read only if they predict something. */
+ * computed now. Bytes of the base are read only where they predict something. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -17438,7 +17438,7 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Whether reserved words of a caller's struct are set, which have no meaning yet. */
+/* Whether reserved words of a caller's struct are not 0. They have no meaning yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
@@ -17482,8 +17482,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return lmc__plan_file(w, file);
 }
 
-/* Ends the current file, all bytes of which must have been written. If the size is unknown, the
- * bytes that are left become the last run. */
+/* Ends the current file. All of its bytes must have been written. If the size is unknown, the bytes
+ * that are left become the last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     size_t rest;
@@ -17872,10 +17872,10 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restores from front to back, even from a pipe to a pipe. Checks everything, and never seeks. If
- * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
- * checked in blocks that cannot be decoded. The CRCs and fingerprints of their files are taken from
- * the index.
+/* Restores from front to back, even from a pipe to a pipe: it never seeks. Checks everything. If
+ * nothing is written, a delta can be checked without its base. Blocks that cannot be decoded are
+ * then checked only by the CRC of the payload, and the CRCs and fingerprints of their files are
+ * taken from the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
@@ -17891,7 +17891,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
  * With write_at, a stream of one file is written in the wave that decodes it. begin_file and
  * end_file are called between waves.
  *
- * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
+ * lmc__fetch is called for at most a block with its header, or the fixed fields of a section.
  * Bodies are taken in parts, as they arrive, so a false size cannot make a buffer grow before the
  * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
@@ -17942,7 +17942,7 @@ typedef struct lmc__restorer {
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* The most bytes that one read takes from the stream for each worker, unless a block is larger.
- * This is more than the input of a wave: bf16 weights grow by half when they are decoded. */
+ * This is more than the input of a wave, since decoding makes the data larger. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -18049,8 +18049,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this buffer is copied in front of the other's data.
- * At the end of the stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of the data there. At
+ * the end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -18652,15 +18652,15 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Random access by the index: reads any bytes of any file, and decodes only blocks that have them.
+/* Random access by the index: reads any bytes of any file, and decodes only their blocks.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
- * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. If
- * not, a reader gets requests for one part of a block after another. It then decodes the block to a
- * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
- * may share one coder, so its buffers must not be in use while a prediction is read.
+ * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. Else
+ * a reader is asked for one part of a block after another. So it decodes the block to a *window*,
+ * from which it answers the next requests. Work is bounded (work.h). Readers of a chain may share
+ * one coder, so its buffers must not be in use while a prediction is read.
  *
  * Salvage uses this reader, too, with gaps in the tables and its own read_run. */
 struct lmc_reader {
@@ -18717,7 +18717,7 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
- * source is slow. The index of about a thousand tensors fits into them. */
+ * source is slow. The index of about a thousand tensors fits into this size. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
 /* Reads size bytes of the source. If the last of them are in r->held, these are copied from there.

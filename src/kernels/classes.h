@@ -66,7 +66,7 @@ LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 }
 
 /* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
- * grows, and one pass over both is enough. */
+ * grows, and one pass over keys and thresholds is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -76,7 +76,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This defines the counts; the vector loops end with it. */
+/* Counts elements one by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -376,8 +376,8 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 
 #ifndef LMC_NO_ENCODER
 /* The classes of a step's groups of 64 elements: mask[g][c] has a one for each element of group g
- * in class c; before[g][c] is how many elements of class c are before group g. An own loop finds
- * these before they are used, so that steps overlap. */
+ * in class c; before[g][c] is how many elements of class c are before group g. A loop of its own
+ * finds these before they are used, so that steps overlap. */
 typedef struct lmc__found {
     uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;

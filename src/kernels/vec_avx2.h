@@ -133,13 +133,13 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 
 #ifndef LMC_NO_ENCODER
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes only as signed ones, or for
- * equality. So the test is whether v is the maximum of both. */
+ * equality. So it tests whether v is the maximum of v and from. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
 }
 
-/* The same as bits: bit i of the result. */
+/* As lmc__not_below_avx2, but byte i of the result is one bit: bit i. */
 LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 {
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));

@@ -34,9 +34,9 @@
  * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE,
  * because a RUN section says how many bytes follow.
  *
- * Each block has a slot in `out`, of the largest size that it may get. So sections and blocks of a
- * wave are in order, with gaps, and are written as parts. A run's section is in front of its first
- * block (head_size). */
+ * Each block has a slot in `out`, as large as the block may become. So sections and blocks of a
+ * wave are in order, with gaps between them, and are written as parts. A run's section is in front
+ * of its first block (head_size). */
 
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* runs of files of unknown size */
 #define LMC__MIN_SPAN_SIZE (3 * LMC__WAVE_SIZE)
@@ -85,9 +85,9 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Enlarges the run's blocks if the run is a sparse delta: if fewer than one element in 32 has
- * changed in samples of its first block, which is at data. In small blocks, headers, tables and
- * classes are large compared with so few changes. The run's section is not written yet. */
+/* Enlarges the run's blocks if the run is a sparse delta: in samples of its first block, at data,
+ * fewer than one element in 32 has changed. In small blocks, headers, tables and classes are large
+ * compared with so few changes. The run's section is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
