@@ -1,4 +1,4 @@
-/* main.c - the command lmc: compresses files and checkpoints, with zstd's habits
+/* main.c - the command lmc: compresses files and checkpoints, with options like zstd's
  * SPDX-License-Identifier: MIT
  *
  * Static variables are only in sys/: the line on the terminal (report.c), the progress

@@ -82,9 +82,9 @@ enum container_result container_parse(struct container *c, const void *data, siz
 /* The memory that the views take, approximately. */
 uint64_t container_weigh_views(const struct container *c);
 
-/* Whether views of files in a snapshot of `size` bytes have reached the limit for all of them, by
- * the bytes that were read and by their weight: a snapshot can repeat a file in a few bytes. (Not
- * for deltas, which may be far smaller than their files.) */
+/* Whether all views in a snapshot of `size` bytes have reached a limit: of n_read, the bytes that
+ * were read, or n_found, their weight. A few bytes of a snapshot can repeat a file. (Not for
+ * deltas, which may be far smaller than their files.) */
 int container_has_said_all(uint64_t n_read, uint64_t n_found, uint64_t size);
 
 /* NumPy's descr of a dtype. NumPy has no type for BF16 and the 8-bit floats: it saves them as raw

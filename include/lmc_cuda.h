@@ -38,15 +38,15 @@ extern "C" {
  * libcuda (the driver) and NVRTC (CUDA's compiler, 11.2 or later) are opened at run time; no part
  * of CUDA is needed to build. Experimental: tests ran the kernels' text on CPUs only.
  *
- * All that lmc_reader checks is checked: of each block the header (on the CPU, against the index)
- * and the CRC-32C of its content; of a delta also that of its payload; of a tensor that lies whole
- * in a part the fingerprint, too, unless the reader skips fingerprints. Blocks that the GPU cannot
- * decode, or refuses, are decoded by the CPU, which gives the status and the message.
+ * All that lmc_reader checks is checked: the header of each block (on the CPU, against the index)
+ * and the CRC-32C of its content; in a delta also the CRC-32C of its payload. For tensors that lie
+ * whole in a part the fingerprint is checked, unless the reader skips fingerprints. Blocks that the
+ * GPU cannot decode, or refuses, are decoded by the CPU, which gives the status and the message.
  *
- * Pointers `dst` and `base` are of device memory, in the primary context of the device: the one of
- * PyTorch and of the CUDA runtime. `stream` is a CUstream (cudaStream_t) of it; NULL: the default
- * one. Calls wait for the work that was put into it before. The current context of the calling
- * thread stays the same.
+ * Pointers `dst` and `base` are addresses in device memory, in the primary context of the device,
+ * which PyTorch and the CUDA runtime use. `stream` is a CUstream (cudaStream_t) of this context;
+ * NULL: the default stream. Calls wait for the work that was put into the stream before. The
+ * current context of the calling thread stays the same.
  *
  * Threads: only one thread at a time may use an lmc_cuda, and the reader that it is given. Several
  * lmc_cuda, also of one device, may be used at the same time. */
@@ -59,15 +59,15 @@ typedef struct lmc_cuda_options {
     uint64_t device;    /* its ordinal */
     /* NULL, or an existing directory for compiled kernels (some 100 KB for each architecture). So
      * they are compiled once on a machine, in some seconds, and not in each process. Whoever can
-     * write there can run code on the GPU: it must be the user's own. If a file there is damaged,
-     * it is made again; if one cannot be written, that is no error. */
+     * write there can run code on the GPU: the directory must be the user's own. A damaged file is
+     * made again. If a file cannot be written, that is no error. */
     const char *cache_dir;
     /* NULL, or paths of libcuda and of NVRTC. By default the system's loader finds them:
      * libcuda.so.1 and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or
      * _112_0. */
     const char *driver_path, *nvrtc_path;
-    /* Bytes of decoded blocks in work at once: 8 MiB to 4 GiB. 0: chosen in each call, so that each
-     * group of threads that the GPU can run has a block of the largest size in the parts; but
+    /* Bytes of decoded blocks in work at once: 8 MiB to 4 GiB. 0: each call chooses it, so that
+     * each group of threads that the GPU can run has a block of the largest size in the parts. But
      * usually at most a quarter of the device's free memory is used. Device memory: at most three
      * times this, and for kernels at most four times this more; for full tensors usually a third of
      * that. Pinned memory of the host: some 2 MiB more than this, and at most 132 MiB. */
@@ -75,14 +75,14 @@ typedef struct lmc_cuda_options {
     void *alloc_user;
 } lmc_cuda_options;
 
-/* Opens the libraries and the device, and compiles the kernels or takes them from the cache.
- * *cuda is NULL after ARGUMENT and MEMORY. After DEVICE (a library is missing, there is no GPU, the
- * GPU is too old, CUDA fails) it is an object that has the message, and must be closed. */
+/* Opens the libraries and the device, and compiles the kernels or takes them from the cache. *cuda
+ * is NULL after ARGUMENT and MEMORY. After DEVICE (a library is missing, there is no GPU, the GPU
+ * is too old, CUDA fails) *cuda is an object that has the message, and must be closed. */
 LMC_STATUS lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_options *options);
 /* NULL allowed. */
 LMC_API void lmc_cuda_close(lmc_cuda *cuda);
-/* Frees device memory that calls keep for the next ones. The kernels stay, and so does pinned
- * memory, which takes long to allocate. */
+/* Frees device memory that calls keep for later calls. The kernels stay, and so does pinned memory,
+ * which takes long to allocate. */
 LMC_API void lmc_cuda_trim(lmc_cuda *cuda);
 /* What failed in the last call: one line for a user, which names the file, tensor and block, or the
  * library or function of CUDA, and says what to do. "" after LMC_OK. Valid until the next call. */
@@ -93,24 +93,24 @@ LMC_API const char *lmc_cuda_message(const lmc_cuda *cuda);
 /* Tensors in device memory that are the base of a delta. */
 typedef struct lmc_cuda_base lmc_cuda_base;
 
-/* data[i]: the bytes of tensors[i], which needs name, dtype, rank, shape and size; offsets and
- * fingerprints are ignored: the latter are computed on the GPU, after the work that was put into
- * `stream` before. So when tensors have changed, as in place, open another base for the next delta.
- * Strings, shapes and bytes stay the caller's and must stay valid; `cuda` must be closed after the
- * base. The array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
+/* data[i]: the bytes of tensors[i], of which name, dtype, rank, shape and size must be set. Offsets
+ * and fingerprints are ignored: the GPU computes fingerprints, after the work that was put into
+ * `stream` before. So when tensors have changed, for example in place, open another base for the
+ * next delta. Strings, shapes and bytes stay the caller's and must stay valid; close `cuda` after
+ * the base. The array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
 LMC_STATUS lmc_cuda_base_open(lmc_cuda_base **base, lmc_cuda *cuda, const lmc_tensor *tensors,
                               const void *const *data, size_t n, void *stream);
 /* NULL allowed. No reader may use it any more. */
 LMC_API void lmc_cuda_base_close(lmc_cuda_base *base);
-/* For lmc_reader_options.base: lmc_reader_open() returns BASE_WRONG if it is another one.
- * lmc_cuda_read then predicts blocks on the GPU. For blocks that it cannot do, and for other calls,
- * its bytes are copied to the host. Valid until `base` is closed. */
+/* For lmc_reader_options.base: lmc_reader_open() returns BASE_WRONG if the delta needs another
+ * base. lmc_cuda_read then predicts on the GPU. For blocks that the GPU cannot decode, and for
+ * other calls, the bytes are copied to the host. Valid until `base` is closed. */
 LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *base);
 
 /* *can: 1 if bytes [offset, offset + size) of a file may be read to the place where the base has
- * the tensors of the same names, together with other such parts: nothing else predicts these bytes,
- * or the rest of their blocks. Other bytes (twins, for example) must be read before, to another
- * place. reader must have a base. ARGUMENT: it has none, or the file has fewer bytes. */
+ * the tensors of the same names, together with other such parts: the blocks of these bytes are
+ * predicted by the bytes that they replace, or not at all. Other bytes (twins, for example) must be
+ * read before, to another place. ARGUMENT: the reader has no base, or the file has fewer bytes. */
 LMC_STATUS lmc_cuda_can_read_in_place(const lmc_reader *reader, uint64_t file_number,
                                       uint64_t offset, uint64_t size, int *can);
 
@@ -119,36 +119,36 @@ LMC_STATUS lmc_cuda_can_read_in_place(const lmc_reader *reader, uint64_t file_nu
 /* Bytes [offset, offset + size) of a file of the snapshot, to device memory. */
 typedef struct lmc_cuda_part {
     uint64_t file_number, offset, size;
-    /* On the device, size bytes. NULL: they are only decoded and checked, without fingerprints. If
-     * it is not a multiple of the element's width, or where a block crosses into another part,
-     * bytes are copied once more. */
+    /* On the device, size bytes. NULL: the bytes are only decoded and checked, without
+     * fingerprints. If dst is not a multiple of the element's width, or if a block crosses into
+     * another part, bytes are copied once more. */
     void *dst;
-    /* NULL or, for a delta, these bytes of the base on the device: those at the same place of the
-     * file, as when a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:
-     * then a byte is overwritten only after its block was decoded and checked. Otherwise nothing
-     * may write to it meanwhile, so it must not overlap the dst of another part. The CRC of each
-     * block finds a wrong base. If this is NULL, the base of the reader predicts: on the GPU if
-     * that is a lmc_cuda_base, of which dst may then be a part (lmc_cuda_can_read_in_place), else
-     * on the CPU. If the reader has a lmc_cuda_base, it predicts even if this is not NULL. */
+    /* NULL or, for a delta, the base's bytes at the same place of the file, on the device (as when
+     * a delta is restored in place: lmc_reader_can_restore_in_place). `base` may be dst: then a
+     * byte is overwritten only after its block was decoded and checked. Otherwise nothing may write
+     * to `base` meanwhile, so it must not overlap the dst of another part. The CRC of each block
+     * finds a wrong base. If the reader has a lmc_cuda_base, that base predicts instead, on the
+     * GPU, and dst may be a part of it (lmc_cuda_can_read_in_place). Else, if `base` is NULL, the
+     * reader's base predicts on the CPU. */
     const void *base;
 } lmc_cuda_part;
 
 /* Reads n parts, in any order, which must not overlap. One call for all parts is best: blocks that
  * cross from one part to the next are decoded once, and reading, copying and decoding overlap in
- * time. It returns when all bytes are there and checked. After an error the content of the parts is
- * undefined. Where base is dst, each block is then the old or the new one: if such a delta may be
- * damaged, decode it first with dst NULL. Errors: ARGUMENT, LIMIT, MEMORY (of the device, too),
- * DEVICE, those of lmc_reader_read_file. After DEVICE this process may be unable to use the GPU any
- * more: that is how CUDA works. */
+ * time. The call returns when all bytes are there and checked. After an error the content of the
+ * parts is undefined. Where base is dst, each block then has its old or its new bytes: if such a
+ * delta may be damaged, decode it first with dst NULL. Errors: ARGUMENT, LIMIT, MEMORY (of the
+ * device, too), DEVICE, and those of lmc_reader_read_file. After DEVICE this process may be unable
+ * to use the GPU any more: that is how CUDA works. */
 LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts, size_t n,
                          void *stream);
 
-/* The same, from packed bytes that are on the device already, for example by GPUDirect Storage:
+/* Does the same with packed bytes that are on the device already, for example by GPUDirect Storage:
  * `packed` has bytes [at, at + size) of the LMC file. They must contain all blocks of the parts
- * (lmc_reader_encoded_range of lmc_extra.h says where these are) and 16 bytes behind the last one,
- * and must not change. Only headers of blocks, and blocks that the CPU decodes, are copied to the
- * host. Blocks that other tensors of the snapshot predict are read by the reader. Errors are those
- * of lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
+ * (lmc_reader_encoded_range of lmc_extra.h says where these are) and 16 bytes behind the last
+ * block, and must not change. Only headers of blocks, and blocks that the CPU decodes, are copied
+ * to the host. Blocks that other tensors of the snapshot predict are read by the reader. Errors are
+ * those of lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
 LMC_STATUS lmc_cuda_read_packed(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts,
                                 size_t n, const void *packed, uint64_t at, uint64_t size,
                                 void *stream);
@@ -179,15 +179,15 @@ LMC_API void lmc_cuda_get_counts(const lmc_cuda *cuda, lmc_cuda_counts *counts);
  *     kernel(blocks, n, status, tables, scratch, scratch_size)
  *
  * decodes n blocks. A group of LMC__GPU_THREADS threads (a thread block of CUDA) decodes one at a
- * time. Any number of groups works; lmc__gpu_kernel.groups for each multiprocessor is best, if
- * there are so many blocks. All pointers are addresses of the device. status[i] becomes a number of
+ * time. Any number of groups works. The best is lmc__gpu_kernel.groups for each multiprocessor, if
+ * there are as many blocks. All pointers are addresses of the device. status[i] becomes a number of
  * enum lmc_status, or LMC__GPU_NOT_HERE: then the kernel `next` tries the block, and in the end the
- * CPU. The CPU also decodes blocks of any other status than LMC_OK, to find out what is wrong. For
- * any bytes a kernel ends, and accesses only what is said here.
+ * CPU. The CPU also decodes blocks of any other status than LMC_OK, to find out what is wrong.
+ * Whatever the bytes are, a kernel ends, and accesses only what is said here.
  *
  * scratch: scratch_size bytes for each group, a multiple of 256, aligned to 256; their values do
- * not matter. More than lmc__gpu_scratch_size() has no use; with less, more blocks are NOT_HERE. It
- * may be NULL if that is 0. */
+ * not matter. More than lmc__gpu_scratch_size() has no use; with less, more blocks are NOT_HERE.
+ * scratch may be NULL if scratch_size is 0. */
 
 enum {
     LMC__GPU_THREADS = 256, /* of a group */
@@ -213,7 +213,7 @@ typedef struct lmc__gpu_block {
     uint32_t flags;
 } lmc__gpu_block;
 
-/* What the kernels read; the host makes it once. decode.cu has the same struct by the name Tables.
+/* Tables that the kernels read; the host makes them once. In decode.cu the struct is named Tables.
  *
  * CRC-32C, reflected: bit 31 of a number is x^0, and x^32 is the number POLY. */
 typedef struct lmc__gpu_tables {
@@ -274,7 +274,7 @@ typedef struct lmc__gpu_kernel {
     const char *name;
     /* Dynamic shared memory of a group, in bytes: so much that `groups` groups, as many as their
      * registers allow, fit into a multiprocessor of 228 KiB. More has no use. Less, but not less
-     * than shared_least, makes more blocks NOT_HERE: so a device with less gives what it can. */
+     * than shared_least, makes more blocks NOT_HERE: so a device with less gives all it has. */
     uint32_t shared_size, shared_least;
     uint32_t groups;
     int next; /* the kernel for blocks that this one leaves, or LMC__GPU_CPU */
@@ -282,7 +282,7 @@ typedef struct lmc__gpu_kernel {
 
 enum { LMC__GPU_PLANES, LMC__GPU_MORE_PLANES, LMC__GPU_ANY, LMC__GPU_KERNELS };
 
-/* shared_least is the size of struct Shared in decode.cu, and for planes some room for masks. */
+/* shared_least is the size of struct Shared in decode.cu, and for planes some bytes for masks. */
 static const lmc__gpu_kernel lmc__gpu_kernels[LMC__GPU_KERNELS] = {
     {"lmc_decode_planes", 76800, 49152, 3, LMC__GPU_MORE_PLANES},
     {"lmc_decode_planes", 115712, 76800, 2, LMC__GPU_ANY},
@@ -410,8 +410,8 @@ typedef struct lmc__cuda_functions {
 static const char *const lmc__cuda_text[] = {
     "/* SPDX-License-Identifier: MIT\n",
     " * Decodes blocks of LMC on a GPU. Experimental: it has run on a CPU only, with the shim of\n",
-    " * tests/gpu. Numbers of sections and rules are those of spec/lmc-format.md. CUDA C++ without any\n",
-    " * include, so that NVRTC takes it as it is. kernels.h says what a host must know.\n",
+    " * tests/gpu. Sections and rules are those of spec/lmc-format.md. It is CUDA C++ without includes,\n",
+    " * as NVRTC needs. kernels.h says what a host must know.\n",
     " *\n",
     " *     lmc_decode_planes   blocks of up to 65,536 elements of 1, 2 or 4 bytes without a prediction;\n",
     " *                         the masks of their trees are in shared memory\n",
@@ -424,9 +424,9 @@ static const char *const lmc__cuda_text[] = {
     " *      node depends on the ones of all masks before it. Masks become aligned words, with a rank\n",
     " *      for each 64 bits: how many ones are before them. All warps help with large masks.\n",
     " *   2  A list is cut into chunks of neighbouring elements. Ranks are monotone, so a chunk is a\n",
-    " *      range of each node. For each border between chunks a thread follows it down the tree.\n",
+    " *      range of each node. For each border between chunks a thread follows the border down.\n",
     " *   3  One warp makes all bytes of a chunk, from the deepest nodes up: a lane merges 8 bytes of a\n",
-    " *      node at a time. Rare subtrees are walked down element by element instead.\n",
+    " *      node at a time. Rare subtrees are not merged: each element is followed to its leaf.\n",
     " *   4  Planes become elements. Their CRC is computed at the same time: each lane has a state,\n",
     " *      which steps from one row of the warp to the next.\n",
     " *\n",
@@ -454,7 +454,7 @@ static const char *const lmc__cuda_text[] = {
     "#define BARRIER() asm volatile(\"bar.sync 0;\" ::: \"memory\")\n",
     "#define LMC_COUNT(i, n) ((void)0)\n",
     "#define WHY(text) ((void)0)\n",
-    "#define ROLLED _Pragma(\"unroll 1\") /* the size of unrolled code costs more than it gains */\n",
+    "#define ROLLED _Pragma(\"unroll 1\") /* unrolled code costs more than it gains */\n",
     "#define UNROLLED _Pragma(\"unroll\")\n",
     "static __device__ __forceinline__ u32 dynamic_shared_size()\n",
     "{\n",
@@ -476,7 +476,7 @@ static const char *const lmc__cuda_text[] = {
     "    MAX_SIZE = 1u << 22, /* of a block (section 9) */\n",
     "    MAX_NARROW = 65536,  /* elements of a block of lmc_decode_planes: ranks have 16 bits */\n",
     "    MAX_CLASSES = 16,\n",
-    "    MAX_ACTIVE = 96, /* nodes whose bytes are made; the rest is walked */\n",
+    "    MAX_ACTIVE = 96, /* nodes whose bytes are made; others are walked */\n",
     "    POOL = 2560,     /* bytes of a warp's buffer for the nodes of a chunk */\n",
     "    LOG2_CHUNK = 10,\n",
     "    RARE = 48,         /* a node of fewer bytes in 2^LOG2_CHUNK is walked */\n",
@@ -526,8 +526,8 @@ static const char *const lmc__cuda_text[] = {
     "    u16 depth, first, end, parent; /* leaves first .. end - 1 */\n",
     "    u32 is_right;\n",
     "};\n",
-    "/* A list (section 6): ESCAPED is raw, with src in the payload; CONSTANT has its byte there. MASK is\n",
-    " * a tree, whose active nodes are first .. end - 1. */\n",
+    "/* A list (section 6): ESCAPED is raw, with src in the payload; CONSTANT has its byte at src. MASK\n",
+    " * is a tree, whose active nodes are first .. end - 1. */\n",
     "struct List {\n",
     "    u32 kind, src, first, end;\n",
     "    u32 level_nodes; /* the most active nodes of one depth */\n",
@@ -604,7 +604,7 @@ static const char *const lmc__cuda_text[] = {
     "DEV u32 below(u32 lane) { return (1u << lane) - 1; } /* the lanes before */\n",
     "DEV u32 get32(const u8 *p) { return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24; }\n",
     "\n",
-    "/* Loads 4, or 8, bytes from any address; reads up to 7, or 11. 16 may be read behind a block. */\n",
+    "/* load32, load64: 4 or 8 bytes at any address. Up to 7 or 11 are read: 16 behind a block may be. */\n",
     "DEV u32 load32(const u8 *p)\n",
     "{\n",
     "    const u32 *const q = (const u32 *)((u64)p & ~(u64)3);\n",
@@ -617,7 +617,7 @@ static const char *const lmc__cuda_text[] = {
     "    return make_uint2(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift));\n",
     "}\n",
     "\n",
-    "/* The sum of v of this lane and of all lanes before it. */\n",
+    "/* The sum of v of this lane and all lanes before it. */\n",
     "DEV u32 scan(u32 v)\n",
     "{\n",
     "    UNROLLED for (u32 d = 1; d < 32; d <<= 1)\n",
@@ -728,9 +728,9 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* ---- CRC-32C. A lane's state is a number v. The next word of the lane is one row of the warp\n",
-    " * further, `row` bytes, so v becomes v * x^(8 * row) + word. In the end each state is moved by the\n",
-    " * bytes behind the lane's last word, and the sum over all lanes is the CRC. */\n",
+    "/* ---- CRC-32C. A lane's state is a number v. The lane's next word is one row of the warp, `row`\n",
+    " * bytes, further. So v becomes v * x^(8 * row) + word. In the end each state is moved by the bytes\n",
+    " * behind the lane's last word, and the sum over all lanes is the CRC. */\n",
     "\n",
     "template <bool WIDE> DEV u32 advance(u32 v)\n",
     "{\n",
@@ -780,8 +780,8 @@ static const char *const lmc__cuda_text[] = {
     "/* ---- Chunks of a list. */\n",
     "\n",
     "/* For each active node of the list, and each border of chunks, how many of the node's bytes are\n",
-    " * before it: pos[node * borders + border]. Numbers of 16 bits wrap around only at the last border\n",
-    " * of 65,536 elements, of which only the difference from the border before is used. */\n",
+    " * before the border: pos[node * borders + border]. 16 bits wrap around only at the last border of\n",
+    " * 65,536 elements: there only the difference from the border before is used. */\n",
     "template <bool WIDE> COLD void set_borders(const List &list, u32 n, u32 log2_chunk)\n",
     "{\n",
     "    Shared<WIDE> &s = shared<WIDE>();\n",
@@ -924,8 +924,8 @@ static const char *const lmc__cuda_text[] = {
     "    return step;\n",
     "}\n",
     "\n",
-    "/* Merges the sides by the mask (section 6.2, case 5); each lane makes 8 bytes of the node at a\n",
-    " * time. The bytes that a byte of the mask takes from a side are neighbours there. */\n",
+    "/* Merges the sides by the mask (section 6.2, case 5); a lane makes 8 bytes at a time. The bytes\n",
+    " * that a byte of the mask takes from a side are neighbours there. */\n",
     "template <bool WIDE> DEV void merge(u32 *pool, const Step &v)\n",
     "{\n",
     "    const Shared<WIDE> &s = shared<WIDE>();\n",
@@ -956,8 +956,8 @@ static const char *const lmc__cuda_text[] = {
     "}\n",
     "\n",
     "/* A warp makes the bytes of one chunk of a tree, at byte `even` of its pool. Nodes of even depth\n",
-    " * are made there, nodes of odd depth at `odd`: so each reads one buffer and writes to the other.\n",
-    " * Nodes of one depth are side by side. Buffers have room for a chunk and the padding. */\n",
+    " * are made there, nodes of odd depth at `odd`: so each depth reads one buffer and writes to the\n",
+    " * other. Nodes of one depth are side by side. Buffers have room for a chunk and the padding. */\n",
     "template <bool WIDE>\n",
     "COLD void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk, u32 borders,\n",
     "                     u32 even, u32 odd)\n",
@@ -1033,7 +1033,7 @@ static const char *const lmc__cuda_text[] = {
     "    } /* make_chunk has a barrier before it writes to the pool again */\n",
     "}\n",
     "\n",
-    "/* ---- What the first warp reads. The others wait for jobs. */\n",
+    "/* ---- What the first warp reads. The other warps wait for jobs. */\n",
     "\n",
     "template <bool WIDE> COLD void work(const Reader &r);\n",
     "\n",
@@ -1050,7 +1050,7 @@ static const char *const lmc__cuda_text[] = {
     "    if (bytes > r.size - r.at) r.error = CORRUPT;\n",
     "    return !r.error;\n",
     "}\n",
-    "/* R2-2, for n bits at `at`, within the payload. */\n",
+    "/* Checks R2-2 for n bits at `at`, within the payload. */\n",
     "DEV void check_unused_bits(Reader &r, u32 at, u32 n)\n",
     "{\n",
     "    if (n & 7 && r.in[at + (n >> 3)] >> (n & 7)) r.error = CORRUPT;\n",
@@ -1087,8 +1087,8 @@ static const char *const lmc__cuda_text[] = {
     "}\n",
     "\n",
     "/* Reads a mask that is coded as gaps (section 6.3) to the words at bits. A lane takes a word of the\n",
-    " * Quotients: it adds up the gaps that end there, a scan says where the first gap starts, and a\n",
-    " * second pass over the word sets the bits. */\n",
+    " * Quotients: it adds up the gaps that end in the word, a scan says where the first gap starts, and\n",
+    " * a second pass over the word sets the bits. */\n",
     "COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)\n",
     "{\n",
     "    u32 *const word = arena<true>() + bits;\n",
@@ -1149,7 +1149,7 @@ static const char *const lmc__cuda_text[] = {
     "            at++;\n",
     "            prev = bit + 1;\n",
     "            if (j == K - 1) {\n",
-    "                /* there must be no more ones in the byte of the last one */\n",
+    "                /* no more ones may be in the last one's byte */\n",
     "                stop = (bit >> 3) + 1;\n",
     "                x &= x - 1;\n",
     "                if (x && (first_bit + __ffs(x) - 1) >> 3 < stop) bad = 1;\n",
@@ -1223,8 +1223,8 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "\n",
     "    /* Reads the tree of n_leaves leaves over n bytes to nodes (section 6.2), in pre-order.\n",
-    "     * start[n_leaves] is 2^15. The stack has at most one entry for each depth, and the one that is\n",
-    "     * taken next. Returns how many nodes have bytes. */\n",
+    "     * start[n_leaves] is 2^15. The stack has at most one entry for each depth, and the entry that\n",
+    "     * is taken next. Returns how many nodes have bytes. */\n",
     "    static __device__ __noinline__ u32 tree(Reader &r, const u16 *start, u32 n_leaves, bool escape,\n",
     "                                            u32 n, Node *nodes, u32 max_nodes)\n",
     "    {\n",
@@ -1428,7 +1428,7 @@ static const char *const lmc__cuda_text[] = {
     "    if (r.error) return 0;\n",
     "    end += nodes;\n",
     "    /* tree() numbers children and parents from the root. choose_active takes each node in the same\n",
-    "     * lane as this loop, so no barrier is needed between. */\n",
+    "     * lane as this loop, so no barrier is needed. */\n",
     "    if (first_node) {\n",
     "        ROLLED for (u32 k = first_node + lane_id(); k < end; k += 32)\n",
     "        {\n",
@@ -1470,7 +1470,7 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* Residuals to elements where the prediction is 0 (section 5.1). Order 2 is a rotation then. */\n",
+    "/* Residuals to elements where the prediction is 0 (section 5.1). Then order 2 is a rotation. */\n",
     "template <int W> DEV void restore_piece(u32 *v, u32 order)\n",
     "{\n",
     "    const u32 low = W == 1 ? 0x01010101 : W == 2 ? 0x00010001 : 1;\n",
@@ -1517,9 +1517,9 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* The CRC of pieces: a lane's are 32 pieces apart, and each word of a piece has its own state.\n",
-    " * sum_pieces adds up a lane's states. behind: the end of its last piece, or 0; size: the end of\n",
-    " * all. */\n",
+    "/* The CRC of pieces: a lane's pieces are 32 apart, and each word of a piece has its own state.\n",
+    " * sum_pieces adds up a lane's states. behind: the end of the lane's last piece, or 0; size: of all\n",
+    " * pieces. */\n",
     "template <bool WIDE, int W> DEV void add_piece(u32 *state, const u32 *v, bool is_first)\n",
     "{\n",
     "    UNROLLED for (u32 j = 0; j < 2 * W; j++) state[j] =\n",
@@ -1532,7 +1532,7 @@ static const char *const lmc__cuda_text[] = {
     "    UNROLLED for (u32 j = 0; j < 2 * W; j++) sum = times_word(t, sum ^ state[j]);\n",
     "    return move_crc(t, sum, size - behind);\n",
     "}\n",
-    "/* Checks the CRC of all bytes; s.crc has that of whole pieces already. */\n",
+    "/* Checks the CRC of all bytes; s.crc already covers whole pieces. */\n",
     "template <bool WIDE> DEV bool is_content_right(const u8 *out, u32 whole, u32 size, u32 content_crc)\n",
     "{\n",
     "    u32 crc = whole ? shared<WIDE>().crc : FULL;\n",
@@ -1628,8 +1628,8 @@ static const char *const lmc__cuda_text[] = {
     "}\n",
     "\n",
     "/* ---- Elements of lmc_decode_any of several classes, or of 8 bytes: one in each lane. Each warp\n",
-    " * goes through its part of them row by row, so that running counts give the number of an element in\n",
-    " * its class. */\n",
+    " * goes through its part row by row, so that running counts give the number of an element in its\n",
+    " * class. */\n",
     "\n",
     "template <int W> struct Element {\n",
     "    typedef u32 T;\n",
@@ -1664,7 +1664,7 @@ static const char *const lmc__cuda_text[] = {
     "    return part;\n",
     "}\n",
     "\n",
-    "/* Section 5.2. */\n",
+    "/* The class of prediction b (section 5.2). */\n",
     "template <int W> DEV u32 class_of(typename Element<W>::T b)\n",
     "{\n",
     "    const u32 key = W == 1 ? (u32)(b << 1 | b >> 7) : (u32)(b >> (W == 1 ? 0 : 8 * W - 9));\n",
@@ -1702,7 +1702,7 @@ static const char *const lmc__cuda_text[] = {
     "    if (lane < s.n_classes) s.count[warp_id()][lane] = count;\n",
     "}\n",
     "\n",
-    "/* Section 5.1. */\n",
+    "/* From residual r and prediction b (section 5.1). */\n",
     "template <int W>\n",
     "DEV typename Element<W>::T restore(typename Element<W>::T r, typename Element<W>::T b, u32 order)\n",
     "{\n",
@@ -1715,7 +1715,7 @@ static const char *const lmc__cuda_text[] = {
     "    return (b & sign) ^ (total & sign ? total ^ below_sign : total);\n",
     "}\n",
     "\n",
-    "/* The residual of element i of class c; number: its number among those that are coded. */\n",
+    "/* The residual of element i of class c; number: its number among coded elements. */\n",
     "template <int W> DEV typename Element<W>::T residual_of(u32 c, u32 number, u32 i, u32 natural)\n",
     "{\n",
     "    typedef typename Element<W>::T T;\n",
@@ -1738,7 +1738,7 @@ static const char *const lmc__cuda_text[] = {
     "    const bool sparse = s.sparse;\n",
     "    const u8 *const base = s.base;\n",
     "    const Part part = part_of(n, 32);\n",
-    "    /* In lane c: elements of class c up to here, and coded ones of them. */\n",
+    "    /* In lane c: elements of class c up to here, and how many are coded. */\n",
     "    u32 seen = part.from, coded_seen = 0, state = 0, high_state = 0, behind = 0;\n",
     "    if (n_classes > 1) {\n",
     "        seen = 0;\n",
@@ -1828,7 +1828,7 @@ static const char *const lmc__cuda_text[] = {
     "    ROLLED for (u32 i = 0; i < count; i++) put_element<W>(v, i, load_element<W>(p, i));\n",
     "}\n",
     "\n",
-    "/* The residuals of 8 coded neighbours, from this number on. */\n",
+    "/* The residuals of 8 coded neighbours, from `number` on. */\n",
     "template <int W> DEV void join_sides(u32 *v, u32 number)\n",
     "{\n",
     "    const Shared<true> &s = shared<true>();\n",
@@ -1902,7 +1902,7 @@ static const char *const lmc__cuda_text[] = {
     "    add_crc<true>(state);\n",
     "}\n",
     "\n",
-    "/* f<W> for a width of 1, 2 or 4; and of 8, too. */\n",
+    "/* f<W> for width 1, 2 or 4; FOR_WIDTH: 8, too. */\n",
     "#define FOR_NARROW_WIDTH(width, f, arguments)                                                      \\\n",
     "    do {                                                                                           \\\n",
     "        if ((width) == 2) f<2> arguments;                                                          \\\n",
@@ -2237,8 +2237,8 @@ static const char *const lmc__cuda_text[] = {
     "KERNEL(lmc_decode_planes, false)\n",
     "KERNEL(lmc_decode_any, true)\n",
     "/* SPDX-License-Identifier: MIT\n",
-    " * NVRTC compiles this behind decode.cu, whose names it uses. Experimental, like that. Sums of\n",
-    " * decoded bytes, for fingerprints (spec 7.1):\n",
+    " * NVRTC compiles this behind decode.cu, whose names it uses. Experimental, too. Sums of decoded\n",
+    " * bytes, for fingerprints (spec 7.1):\n",
     " *\n",
     " *     lmc_sums(pieces, n, sums, tables)        any number of groups, of 256 threads each\n",
     " *\n",
@@ -2249,8 +2249,8 @@ static const char *const lmc__cuda_text[] = {
     " *             the host adds them, because it knows the size\n",
     " *\n",
     " * Leading zeros do not change a remainder: so the piece is filled up with zeros in front to whole\n",
-    " * rows of 256 words of 4 bytes. Thread j has word j of each row: the factor between two of them is\n",
-    " * x^8192, and 255 - j words follow the last one.\n",
+    " * rows of 256 words of 4 bytes. Thread j has word j of each row: the factor between two of its\n",
+    " * words is x^8192, and 255 - j words follow its last word.\n",
     " *\n",
     " *     piece         |.......xxxxxxxx|xxxxxxxxxxxxxxx|xxxxxxxxxxxxxxx|       3 rows\n",
     " *     thread j           ^               ^               ^ */\n",
@@ -2341,8 +2341,8 @@ static const char *const lmc__cuda_text[] = {
  *     lmc_cuda_open -> libraries -> device, its primary context
  *                   -> the text of the kernels -> cache, or NVRTC -> cubin -> module
  *
- * Everything that is made is in struct lmc_cuda, zero until then; lmc_cuda_close frees what is not
- * zero. So a failed open is closed like any other. */
+ * Each member of struct lmc_cuda is zero until it is made; lmc_cuda_close frees members that are
+ * not zero. So it can close an object whose open has failed. */
 
 /* One of the two halves of memory that waves of blocks use in turn (cuda_wave.h). */
 typedef struct lmc__cuda_half {
@@ -2380,14 +2380,14 @@ struct lmc_cuda {
      * is. */
     size_t half_size, packed_cap;
     lmc__cuda_half halves[2];
-    /* lmc__cuda_span of the current call; blocks that the reader decodes */
+    /* spans: lmc__cuda_span of the current call; host: bytes that the reader decodes */
     lmc__buffer spans, host;
     size_t next_span; /* the next to be planned: in that span, from that byte of its stream on */
     uint64_t next_at;
     lmc__cu_stream stream; /* the caller's, in the current call */
     lmc__cu_address given; /* 0, or the address of a part of the LMC file */
     uint64_t given_at, given_size;
-    uint8_t is_passed[LMC__GPU_KERNELS]; /* it left most blocks in this call: not tried again */
+    uint8_t is_passed[LMC__GPU_KERNELS]; /* 1: not tried again in this call (cuda_wave.h) */
     lmc_cuda_counts counts;
     char message[768];
 };
@@ -2410,7 +2410,7 @@ lmc__cuda_fail(lmc_cuda *c, enum lmc_status status, const char *format, ...)
     return status;
 }
 
-/* For errors without a message of their own, as of host memory and arguments: the status's text. */
+/* For errors without a message, for example of host memory and arguments: the status's text. */
 static enum lmc_status lmc__cuda_note(lmc_cuda *c, enum lmc_status status)
 {
     return status == LMC_OK || c->message[0]
@@ -2418,7 +2418,7 @@ static enum lmc_status lmc__cuda_note(lmc_cuda *c, enum lmc_status status)
                : lmc__cuda_fail(c, status, "%s", lmc_status_text(status));
 }
 
-/* error: what that function of the driver has returned. */
+/* error: what `function`, a function of the driver, has returned. */
 static enum lmc_status lmc__cuda_check(lmc_cuda *c, int error, const char *function)
 {
     const char *name = NULL, *text = NULL;
@@ -2452,7 +2452,7 @@ static void lmc__cuda_leave(lmc_cuda *c)
 }
 
 /* -- libraries --
- * The libraries stay open: the driver has threads, and things to do when the process ends. */
+ * These are never closed: the driver has threads, and work to do when the process ends. */
 
 #ifdef _WIN32
 static void *lmc__open_library(const char *path) { return (void *)LoadLibraryA(path); }
@@ -2473,8 +2473,8 @@ static void lmc__find_symbol(void *library, const char *name, void *pointer)
     memcpy(pointer, &found, sizeof found);
 }
 
-/* Opens path if there is one, else the first of the names that the system finds. what: for the
- * message, where to get it. */
+/* Opens `path` if it is not NULL, else the first of `names` that the system finds. what: text for
+ * the message that tells how to get the library. */
 LMC__COLD static enum lmc_status lmc__find_library(lmc_cuda *c, void **library, const char *path,
                                                    const char *const *names, const char *what)
 {
@@ -2557,7 +2557,7 @@ static void lmc__make_key(lmc__cuda_code *code)
 }
 
 /* A file of the cache begins with a mark and the SHA-256 of the key and the cubin; the cubin
- * follows. So neither a damaged file nor another one is used. */
+ * follows. So no damaged file is used, and no file of another key. */
 #define LMC__CUBIN_MARK "LMC cubin 1\n\0\0\0\0"
 #define LMC__CUBIN_HEAD (16 + 32)
 
@@ -2571,7 +2571,7 @@ static void lmc__hash_cubin(const lmc__cuda_code *code, const uint8_t *cubin, si
     lmc__sha256_finish(&sha, hash);
 }
 
-/* DIR/lmc-KEY.cubin, followed by that end. */
+/* DIR/lmc-KEY.cubin, followed by `end`. */
 static enum lmc_status lmc__cache_path(const lmc_cuda *c, const lmc__cuda_code *code,
                                        const char *end, lmc__buffer *path)
 {
@@ -2708,8 +2708,8 @@ LMC__COLD static enum lmc_status lmc__load_kernels(lmc_cuda *c, lmc__cuda_code *
     return LMC_OK;
 }
 
-/* Finds the kernels that this device can run. Several may use one function, which is then allowed
- * the largest shared memory of these. */
+/* Finds the kernels that this device can run. Several kernels may use one function, which is then
+ * allowed the largest shared memory that one of these kernels needs. */
 LMC__COLD static enum lmc_status lmc__find_gpu_kernels(lmc_cuda *c)
 {
     int most = 0, i, k;
@@ -2903,7 +2903,7 @@ LMC_API void lmc_cuda_get_counts(const lmc_cuda *c, lmc_cuda_counts *counts)
 typedef struct lmc__cuda_span {
     size_t stream;
     uint64_t start, end; /* within the stream */
-    int is_in_place;     /* its prediction may be at its dst: no block is decoded there */
+    int is_in_place;     /* the base may be at dst: no block is decoded to dst */
     lmc_cuda_part part;
 } lmc__cuda_span;
 
@@ -2942,8 +2942,8 @@ typedef struct lmc__cuda_range {
 #define LMC__CUDA_PACKED_MORE ((size_t)1 << 20)
 /* A smaller wave takes as long to start as to decode. */
 #define LMC__CUDA_MIN_WAVE ((uint64_t)64 << 20)
-/* At most a quarter of the free device memory is used. For each byte of a wave that is: in two
- * halves a packed, a decoded and a predicted byte, and scratch of three (lmc__gpu_scratch_size). */
+/* At most a quarter of the free device memory is used. Each byte of a wave needs a packed, a
+ * decoded and a predicted byte in two halves, and 3 bytes of scratch (lmc__gpu_scratch_size). */
 #define LMC__CUDA_FREE_SHARE ((uint64_t)(4 * (2 + 2 + 2 + 3)))
 /* A gap between two blocks is read with them if it is at most this long. */
 #define LMC__CUDA_MAX_GAP 4096u
@@ -3103,7 +3103,7 @@ static enum lmc_status lmc__choose_wave_size(lmc_cuda *c, const lmc_reader *r)
     size = lmc__min64(size, total);
     if (size < LMC__MIN_STAGING / 2) size = LMC__MIN_STAGING / 2;
     size = (size + 4095) & ~(uint64_t)4095;
-    if (size <= c->half_size) return LMC_OK; /* there is memory for more */
+    if (size <= c->half_size) return LMC_OK; /* the memory is large enough */
     lmc__free_staging(c);
     c->half_size = (size_t)size;
     c->packed_cap = lmc__min(c->half_size, LMC__CUDA_MAX_PACKED) + LMC__CUDA_PACKED_MORE;
@@ -3132,7 +3132,7 @@ static enum lmc_status lmc__add_range(lmc__cuda_half *h, const lmc__block_place 
 }
 
 /* Adds a piece for each part that needs bytes of the block, which ends at `end` of its stream;
- * next_span and next_at move behind it. */
+ * next_span and next_at move behind the block. */
 static enum lmc_status lmc__add_pieces(lmc_cuda *c, lmc__cuda_half *h, lmc__cuda_job *job,
                                        uint64_t end)
 {
@@ -3199,8 +3199,8 @@ static enum lmc_status lmc__cuda_plan_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda
 
 /* == gpu/cuda_base.h =========================================================================== */
 
-/* Fingerprints of tensors on the device; and a base on the device. The reader sees it as one file
- * whose tensors are side by side; for the GPU it is their addresses. */
+/* Fingerprints of tensors on the device; and a base on the device. The reader sees such a base as
+ * one file whose tensors are side by side. The GPU uses the addresses of the tensors. */
 
 /* -- memory, once it is needed -- */
 
@@ -3252,7 +3252,7 @@ static lmc__gpu_sums *lmc__gpu_sums_of(lmc__gpu_piece *rows)
     return (lmc__gpu_sums *)(void *)(rows + LMC__CUDA_MAX_JOBS);
 }
 
-/* Computes the sums of the n pieces there, and stores them behind the pieces. */
+/* Computes the sums of the n pieces at `rows` on the GPU, and stores them at `sums`. */
 static enum lmc_status lmc__sum_on_gpu(lmc_cuda *c, const lmc__gpu_piece *rows, lmc__gpu_sums *sums,
                                        uint32_t n)
 {
@@ -3288,8 +3288,8 @@ typedef struct lmc__cuda_place {
 
 struct lmc_cuda_base {
     lmc_cuda *cuda;
-    /* lmc_tensor, side by side; lmc__cuda_place of each; these sorted, each with the greatest end
-     * so far; fingerprints */
+    /* tensors: lmc_tensor, side by side; data: the lmc__cuda_place of each; sorted: these places by
+     * start, each with the greatest end so far */
     lmc__buffer tensors, data, sorted, fingerprints;
     lmc_file file;
     lmc_base base;
@@ -3307,7 +3307,7 @@ static const lmc_file *lmc__get_cuda_file(void *user, size_t file_number)
     return &((const lmc_cuda_base *)user)->file;
 }
 
-/* The number of the tensor that has that byte of the file; there must be one. */
+/* The number of the tensor that has byte `offset` of the file; there must be one. */
 static size_t lmc__find_cuda_tensor(const lmc_cuda_base *b, uint64_t offset)
 {
     const lmc_tensor *const tensors = b->file.tensors;
@@ -3400,10 +3400,10 @@ static enum lmc_status lmc__take_cuda_tensors(lmc_cuda_base *b, const lmc_tensor
     return LMC_OK;
 }
 
-/* Within the context. */
+/* Computes the fingerprints of the base, within the context. */
 static enum lmc_status lmc__identify_on_gpu(lmc_cuda *c, lmc_cuda_base *b)
 {
-    lmc__digester planner, taker; /* two, as lmc__cuda_walk is used (cuda_read.h) */
+    lmc__digester planner, taker; /* one plans the pieces, the other takes their sums */
     lmc__piece piece;
     lmc__gpu_piece *rows;
     uint32_t i, n;
@@ -3481,8 +3481,8 @@ LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *b) { return b ? &
 
 /* -- in place -- */
 
-/* The tensor of the snapshot that has that byte of a stream; NULL: none. *start: where it begins in
- * the stream. */
+/* The tensor of the snapshot that has byte `at` of a stream; NULL: no tensor has it. *start: where
+ * the tensor begins in the stream. */
 static const lmc_tensor *lmc__find_streamed(const lmc_reader *r, const lmc__stream *stream,
                                             uint64_t at, uint64_t *start)
 {
@@ -3599,7 +3599,7 @@ static void lmc__read_range_task(void *arg, size_t index, unsigned worker)
     range->status = lmc__read_at(x->r, range->at, x->h->packed + range->packed_at, range->size);
 }
 
-/* If the caller allows it, several workers read at once: then longer ranges are cut. */
+/* If the caller allows it, several workers read at once: then ranges longer than this are cut. */
 #define LMC__CUDA_READ_SIZE ((size_t)1 << 20)
 
 static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h)
@@ -3698,7 +3698,7 @@ static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const 
     return LMC_OK;
 }
 
-/* Where the device's base has the prediction of byte `at` of the stream, which is in segment s. */
+/* The device address of the base's byte that predicts byte `at` of the stream, in segment s. */
 static lmc__cu_address lmc__segment_address(const lmc_cuda *c, const lmc_reader *r,
                                             const lmc__run *run, const lmc__segment *s, uint64_t at)
 {
@@ -3784,7 +3784,7 @@ static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* -- decoding -- */
 
-/* Scratch for n groups; for fewer, if it would be more than LMC__CUDA_MAX_SCRATCH. */
+/* Scratch for *n groups. If that exceeds LMC__CUDA_MAX_SCRATCH, *n becomes smaller. */
 #define LMC__CUDA_MAX_SCRATCH(c) (8 * (uint64_t)(c)->half_size)
 
 static enum lmc_status lmc__reserve_scratch(lmc_cuda *c, uint64_t size_of_group, unsigned *n)
@@ -3830,7 +3830,7 @@ static enum lmc_status lmc__launch(lmc_cuda *c, lmc__cuda_half *h, int kernel, s
     return LMC_OK;
 }
 
-/* Whether this kernel has to decode the block in this turn. */
+/* Whether the block waits for this kernel. */
 static int lmc__is_for(const lmc__cuda_job *job, int kernel)
 {
     return job->kernel == kernel && job->status == LMC__GPU_NOT_HERE;
@@ -3847,7 +3847,7 @@ static uint32_t lmc__block_flags(const lmc_reader *r, const lmc__cuda_job *job)
 }
 
 /* Starts the kernels for all blocks that are not decoded yet and have a kernel; the table is sorted
- * by kernels. After the event `decoded` the statuses are there. *n: how many blocks. */
+ * by kernels. After the event `decoded` h->status is set. *n: how many blocks were started. */
 static enum lmc_status lmc__decode_wave_on_gpu(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h,
                                                size_t *n)
 {
@@ -3955,7 +3955,7 @@ static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cu
     }
     for (k = 0; job + k <= last; k++) {
         job[k].status = LMC_OK;
-        job[k].n_pieces = 0; /* they are copied */
+        job[k].n_pieces = 0; /* the pieces are copied already */
         c->counts.cpu_blocks++;
         c->counts.cpu_bytes += job[k].info.size;
     }
@@ -3964,7 +3964,7 @@ static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cu
 }
 
 /* Decodes blocks of the wave, from number *i on, on the CPU, as many as fit in a wave of the CPU.
- * *i becomes the first behind them. */
+ * *i becomes the first block behind them. */
 static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h, size_t *i)
 {
     lmc__coder *const coder = r->coder;
@@ -4089,7 +4089,7 @@ static enum lmc_status lmc__finish_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* == gpu/cuda_read.h =========================================================================== */
 
-/* lmc_cuda_read: waves, in each half in turn, then the fingerprints of whole tensors and files. */
+/* lmc_cuda_read reads waves, in each half in turn, then checks fingerprints and whole files. */
 
 /* -- fingerprints -- */
 
@@ -4129,7 +4129,7 @@ static void lmc__begin_walk(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_wa
     w->digester.planned = w->at;
 }
 
-/* The next piece, at most a leaf; 0: there is none. */
+/* Takes the next piece, at most a leaf. Returns 0 if there is none. */
 static int lmc__walk_on(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w,
                         lmc__piece *piece)
 {
@@ -4142,7 +4142,7 @@ static int lmc__walk_on(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *
     return 1;
 }
 
-/* Compares fingerprints, when all pieces of a span were absorbed. */
+/* Compares fingerprints, after all pieces of a span have been absorbed. */
 static enum lmc_status lmc__confirm_span(lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w)
 {
     const lmc_cuda_part *const part = &w->span->part;

@@ -45,14 +45,14 @@
 /* -- configuration --
  * Define these before including lmc.h, the same in every file:
  *
- *   LMC_STATIC           all functions are static: each implementing file has its own copy
+ *   LMC_STATIC           all functions are static: each file that implements them has a copy
  *   LMC_API              the text before each public function. Default: nothing; with LMC_STATIC:
  *                        static
  *
  * These leave out parts of the library and their declarations. They can be combined:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
- *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks is LMC_ERR_UNSUPPORTED then
+ *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks returns LMC_ERR_UNSUPPORTED
  *
  *   LMC_NO_STDIO         everything that uses FILE and <stdio.h>
  *
@@ -114,9 +114,9 @@
  *
  * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
  * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
- * takes the address for it first. From buffer to buffer the destination comes first, as with
- * memcpy. Callbacks take user first, then the same order. Comments write ARGUMENT for
- * LMC_ERR_ARGUMENT, and so on.
+ * first takes the address of the pointer to it. If there are two buffers and no object, the
+ * destination comes first, as with memcpy. Callbacks take user, then their arguments in the same
+ * order. Comments write ARGUMENT for LMC_ERR_ARGUMENT, and so on.
  *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
  * this object uses as base or lender. Threads may share a pool or a quantizer, use different
@@ -220,7 +220,7 @@ enum lmc_dtype {
     LMC_F64 = 20,
     LMC_I64 = 21,
     LMC_U64 = 22,
-    LMC_I4 = 23, /* a byte holds two; of I2 and U2 four */
+    LMC_I4 = 23, /* two in a byte; I2 and U2: four in a byte */
     LMC_U4 = 24,
     LMC_I2 = 25,
     LMC_U2 = 26,
@@ -285,10 +285,10 @@ typedef struct lmc_source {
  * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
  * wrong prediction.
  *
- * The prediction is any array of the same size that the decoder will also have. The best one is the
- * same elements of an earlier snapshot, or an array computed from these. The encoder estimates by a
- * sample whether the block is smaller with it; at levels MAX and ARCHIVE it compares encoded
- * sizes. */
+ * The prediction is any array of the same size that the decoder will also have. The best
+ * prediction is the same elements of an earlier snapshot, or an array computed from these. The
+ * encoder estimates by a sample whether the block is smaller with the prediction; at levels MAX and
+ * ARCHIVE it compares encoded sizes. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -337,8 +337,8 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. Of options number and prediction are used; NULL: 0 and no prediction. The prediction is
- * not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
+ * bytes. options: only number and prediction are used; NULL: 0 and no prediction. The prediction
+ * is not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
  * error the prediction is unchanged; any other dst is undefined. Time O(size) for any input.
  * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
  * intact), BASE_WRONG (the prediction has another size or other bytes). */
@@ -360,7 +360,7 @@ typedef struct lmc_quantizer lmc_quantizer;
  * quantiser.
  *
  * With LMC_NO_QUANTIZE quantised blocks can still be found, skipped and described. Decoding such a
- * block is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
+ * block returns LMC_ERR_UNSUPPORTED, and so does encoding with a quantizer other than NULL. */
 
 /* How an error is measured. Numbers are stable. */
 enum lmc_measure {
@@ -399,7 +399,7 @@ typedef struct lmc_tensor_options {
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
      * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
-     * decode, give the same quantizer or that log2_block. */
+     * decode, pass the same quantizer, or the log2_block of encoding. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -460,12 +460,12 @@ typedef struct lmc_tensor {
     /* Set by readers and lmc_file_identify (spec 7.1); zero if not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
-    /* Set by readers. The writer stores it, unless quantizer has a new one. All zero: exact. */
+    /* Set by readers. The writer stores it, unless quantizer has a new loss. All zero: exact. */
     lmc_loss loss;
     /* Writer only, for lossy coding; or NULL. It must outlive the writer. If it was fitted with a
      * second moment, twin says where that moment is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: the parts of the base that predict it; NULL: the tensor of the same name. */
+    /* Writer only: the base's parts that predict the tensor; NULL: its tensor of this name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see "reserved words" above */
@@ -511,7 +511,7 @@ typedef struct lmc_file {
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set like a tensor's fingerprint */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* if n_tensors is 0: as of one tensor */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* if n_tensors is 0: as for a tensor */
     /* Writer only, for a file of known size without tensors: as for a tensor, whose name is the
      * path. A file with a twin is never grouped (group_files). */
     const struct lmc_base_part *base_parts;
@@ -609,19 +609,19 @@ typedef struct lmc_restore_options {
     size_t reserved; /* zero; makes the size a multiple of 8 on all machines */
 } lmc_restore_options;
 
-/* Restores every file of the snapshot, in order. Not everything has been checked before it returns
- * LMC_OK: keep the output separate until then. fingerprint gets the snapshot's, or is NULL. Memory:
- * as of a writer with a stream. The stream is read ahead, to its end.
+/* Restores every file of the snapshot, in order. Only when it has returned LMC_OK, everything has
+ * been checked: keep the output separate until then. fingerprint: that of the snapshot; or NULL.
+ * Memory: as for lmc_writer_write_stream. The stream is read ahead, to its end.
  *
- * With a parallel, any worker may call the stream's read() or write(). Both may run at the same
- * time, but never two calls of one of them. The caller's thread calls begin_file and end_file while
- * no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
+ * With a parallel, any worker may call the stream's read() or write(). A read() and a write() may
+ * run at once, but never two of the same kind. The caller's thread calls begin_file and end_file
+ * while no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all errors of bad input. With a wrong base nothing is written.
  *
  * A delta can be checked without its base: set none of base, write, in_place and check_hashes.
- * BASE_MISSING then means that everything that can be checked without the base is intact. Not
- * checked are the content, fingerprints and CRCs of files (end_file gets 0). READ_BACK means the
- * same for a snapshot that refers to itself, without read_back.
+ * BASE_MISSING then means that everything that can be checked without the base is intact. The
+ * content, fingerprints and CRCs of files are not checked (end_file gets 0). READ_BACK means the
+ * same for a snapshot that refers to itself, if read_back is NULL.
  *
  * In place (spec/salvage.md, 2), the files of the base become those of the delta, block by block.
  * ARGUMENT: several files share blocks.
@@ -692,7 +692,7 @@ typedef struct lmc_snapshot_info {
     uint64_t has_records;  /* 1: it has extension records, which this library skips */
     uint64_t reserved[4];  /* zero; see "reserved words" above */
 } lmc_snapshot_info;
-/* Of a damaged file: as far as it is known. */
+/* Of a damaged file (salvage), info has what is known. */
 LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
@@ -729,13 +729,13 @@ LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, c
                                     size_t *size);
 /* -- one call --
  * For whole buffers and files. They write an LMC file with one source file, and read any LMC file
- * that has one source file and no base. All memory but the buffers is allocated by LMC_REALLOC. */
+ * that has one source file and no base. LMC_REALLOC allocates all memory except the buffers. */
 
 /* For compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     size_t struct_size;   /* as in lmc_block_options */
     enum lmc_level level; /* of compressing */
-    /* Of decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
+    /* For decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
     /* Or NULL. As in lmc_writer_options. */
@@ -1427,8 +1427,8 @@ typedef struct lmc__grid {
 } lmc__grid;
 
 /* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
- * several kernels at once. For the elements behind their vector loop they call kernels of that
- * table. A kernel's contract is at its scalar function; from `restore` on, in grids.h. */
+ * several kernels at once. For elements behind their loop they call kernels of this table. A
+ * kernel's contract is at its scalar function, or, from `restore` on, in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */
@@ -1470,8 +1470,8 @@ typedef struct lmc__kernels {
 /* clang-format off */
 /* Facts about each value x of half a mask, four bits: N, the number of ones; P, their places,
  * without gaps; B, a byte 1 for each one; R, for each bit the number of equal bits before it,
- * plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are its upper and lower half, H and L
- * those of ~m. */
+ * plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are the upper and lower half of m, H and
+ * L are the halves of ~m. */
 enum {
     LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
     LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
@@ -1523,9 +1523,9 @@ static const uint64_t lmc__byte_mask[256] =
                  0xFF00000000000000);
 
 /* [m][0], [1], [2]: the bytes of a word that change places with bytes 1, 2, 4 places above them
- * when lmc__sort8 sorts it by m; [2] has both bytes of a pair. If m has u ones, modulo 2 n,
- * before the middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u
- * = n on, the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+ * when lmc__sort8 sorts it by m; [2] has both bytes of a pair. Let m have u ones, modulo 2 n,
+ * before the middle of a block of 2 n bytes. Then these are the last u bytes of the block's lower
+ * half or, if u > n, the first 2 n - u bytes. [3]: the upper k bytes, if m has k ones. */
 #define LMC__SWAPS(n, u) \
     (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
 #define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
@@ -1572,8 +1572,8 @@ static const uint8_t lmc__columns[64] =
     {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
     20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
-/* Places in two vectors, one behind the other: their even bytes; their odd bytes; the bytes of
- * their lower halves in turn; those of their upper halves in turn. */
+/* Places in two vectors, one behind the other: their even bytes; their odd bytes; in turn, the
+ * bytes of their lower halves; in turn, those of their upper halves. */
 static const uint8_t lmc__shuffles[4][64] =
     {{0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,
     66,68,70,72,74,76,78,80,82,84,86,88,90,92,94,96,98,100,102,104,106,108,110,112,114,116,118,120,
@@ -2461,8 +2461,8 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 
 /*
  * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
- * before. So a strip is cut into lanes, whose registers advance in turn. All except the first start
- * from 0. They are joined at the end:
+ * before. So a strip is cut into lanes, whose registers advance in turn. All registers except the
+ * first start from 0. All are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
@@ -2995,8 +2995,8 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
  * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
- * before, and has made lists of these lengths. A step may read up to 64 bytes behind the end of a
- * list: the list's slack. dst is written in whole groups, too, so it must not overlap the sides.
+ * before, and made lists of that length. A step may read up to 64 bytes behind the end of a list:
+ * the list's slack. dst is written in whole groups, too, so it must not overlap the sides.
  */
 
 /* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
@@ -3142,7 +3142,7 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* A step depends on the one before only by a and b, which a popcount of the mask moves. The last
+/* A step depends on the step before only by a and b, which a popcount of the mask moves. The last
  * step may be short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
@@ -3247,11 +3247,11 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * flatten: src is a list, first <= src[i] < first + 2^depth; bits is written exactly, its unused
  * bits as zeros. unflatten: the inverse, dst[i] = symbols[number i]; dst is a list, symbols has
  * 2^depth entries and is not read beyond them. Both go through all planes once for each vector of
- * elements: they shift the bits of a plane out of, or into, its bytes.
+ * elements: a plane's bits are shifted out of, or into, the vector's bytes.
  *
  * There are no gaps between planes, and each step writes to all of them. A store of one byte too
  * many would overwrite the next plane, so the last step stores exactly the bytes that are left of
- * each. bits and the list must not overlap.
+ * each plane. bits and the list must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -3750,7 +3750,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* Works strip by strip if dst is not streamed or, rarely, if the root is not the top plane. */
+/* Joins strip by strip if dst is not streamed or, rarely, if the root is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -4394,8 +4394,8 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of elements of its class before it in the step. Bytes that are -1 where an element is of
  * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
- * own; its complement is that number minus one, the place. For other elements it is the complement
- * of zero, 255: for such a place a shuffle gives zero.
+ * own; its complement is that number minus one, the place. For other elements the place is the
+ * complement of zero, 255: there a shuffle gives zero.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -4710,7 +4710,7 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Changes that are taken from a list at a time: the slack behind a list has as many numbers. */
+/* Changes that are taken from a list at a time: the slack of a list has room for as many. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
 /* A chunk's elements that change: places (at first: class * LMC__PATCH_CHUNK + number in the class
@@ -5023,7 +5023,7 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
  */
 
 #if !defined(LMC_NO_SNAPSHOT)
-/* Compares elements [from, from + n), and writes the numbers of those that differ to
+/* Compares n elements, from number `from` on. Writes the numbers of elements that differ to
  * place[n_changed] and on. Returns how many numbers `place` has then; SIZE_MAX if these would be
  * more than `most`. Few elements differ, so words are compared, 32 bytes in a step. */
 LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
@@ -5349,7 +5349,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
         lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #define LMC__ENCODERS(isa, split_root, list_changes)
 
-/* Of grids.h. LMC__DIVIDING: kernels whose divisions -ffast-math would change. */
+/* Kernels of grids.h. LMC__DIVIDING: those whose divisions -ffast-math would change. */
 #ifdef LMC_NO_QUANTIZE
 #define LMC__GRID_DECODERS(isa, stream)
 #else

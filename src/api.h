@@ -3,14 +3,14 @@
 /* -- configuration --
  * Define these before including lmc.h, the same in every file:
  *
- *   LMC_STATIC           all functions are static: each implementing file has its own copy
+ *   LMC_STATIC           all functions are static: each file that implements them has a copy
  *   LMC_API              the text before each public function. Default: nothing; with LMC_STATIC:
  *                        static
  *
  * These leave out parts of the library and their declarations. They can be combined:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
- *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks is LMC_ERR_UNSUPPORTED then
+ *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks returns LMC_ERR_UNSUPPORTED
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
  *
  *   LMC_NO_STDIO         everything that uses FILE and <stdio.h>
@@ -73,9 +73,9 @@
  *
  * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
  * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
- * takes the address for it first. From buffer to buffer the destination comes first, as with
- * memcpy. Callbacks take user first, then the same order. Comments write ARGUMENT for
- * LMC_ERR_ARGUMENT, and so on.
+ * first takes the address of the pointer to it. If there are two buffers and no object, the
+ * destination comes first, as with memcpy. Callbacks take user, then their arguments in the same
+ * order. Comments write ARGUMENT for LMC_ERR_ARGUMENT, and so on.
  *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
  * this object uses as base or lender. Threads may share a pool or a quantizer, use different
@@ -179,7 +179,7 @@ enum lmc_dtype {
     LMC_F64 = 20,
     LMC_I64 = 21,
     LMC_U64 = 22,
-    LMC_I4 = 23, /* a byte holds two; of I2 and U2 four */
+    LMC_I4 = 23, /* two in a byte; I2 and U2: four in a byte */
     LMC_U4 = 24,
     LMC_I2 = 25,
     LMC_U2 = 26,
@@ -244,10 +244,10 @@ typedef struct lmc_source {
  * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
  * wrong prediction.
  *
- * The prediction is any array of the same size that the decoder will also have. The best one is the
- * same elements of an earlier snapshot, or an array computed from these. The encoder estimates by a
- * sample whether the block is smaller with it; at levels MAX and ARCHIVE it compares encoded
- * sizes. */
+ * The prediction is any array of the same size that the decoder will also have. The best
+ * prediction is the same elements of an earlier snapshot, or an array computed from these. The
+ * encoder estimates by a sample whether the block is smaller with the prediction; at levels MAX and
+ * ARCHIVE it compares encoded sizes. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -305,8 +305,8 @@ LMC_STATUS lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size, const v
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. Of options number and prediction are used; NULL: 0 and no prediction. The prediction is
- * not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
+ * bytes. options: only number and prediction are used; NULL: 0 and no prediction. The prediction
+ * is not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
  * error the prediction is unchanged; any other dst is undefined. Time O(size) for any input.
  * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
  * intact), BASE_WRONG (the prediction has another size or other bytes). */
@@ -328,7 +328,7 @@ typedef struct lmc_quantizer lmc_quantizer;
  * quantiser.
  *
  * With LMC_NO_QUANTIZE quantised blocks can still be found, skipped and described. Decoding such a
- * block is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
+ * block returns LMC_ERR_UNSUPPORTED, and so does encoding with a quantizer other than NULL. */
 
 /* How an error is measured. Numbers are stable. */
 enum lmc_measure {
@@ -357,7 +357,7 @@ LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
     int is_lossless;       /* 1: it keeps the tensor as it is */
-    const char *reason;    /* why it does; "" if it does not */
+    const char *reason;    /* why it keeps the tensor; "" if it does not */
     int is_grid;           /* 1: a uniform grid; 0: a table, as earlier versions made */
     unsigned n_codes;      /* of the table, with zero; or points of the grid in the sample */
     uint64_t n_exceptions; /* elements that are stored as they are; estimated */
@@ -389,7 +389,7 @@ typedef struct lmc_tensor_options {
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
      * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
-     * decode, give the same quantizer or that log2_block. */
+     * decode, pass the same quantizer, or the log2_block of encoding. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -460,12 +460,12 @@ typedef struct lmc_tensor {
     /* Set by readers and lmc_file_identify (spec 7.1); zero if not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
-    /* Set by readers. The writer stores it, unless quantizer has a new one. All zero: exact. */
+    /* Set by readers. The writer stores it, unless quantizer has a new loss. All zero: exact. */
     lmc_loss loss;
     /* Writer only, for lossy coding; or NULL. It must outlive the writer. If it was fitted with a
      * second moment, twin says where that moment is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: the parts of the base that predict it; NULL: the tensor of the same name. */
+    /* Writer only: the base's parts that predict the tensor; NULL: its tensor of this name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see "reserved words" above */
@@ -511,7 +511,7 @@ typedef struct lmc_file {
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set like a tensor's fingerprint */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* if n_tensors is 0: as of one tensor */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* if n_tensors is 0: as for a tensor */
     /* Writer only, for a file of known size without tensors: as for a tensor, whose name is the
      * path. A file with a twin is never grouped (group_files). */
     const struct lmc_base_part *base_parts;
@@ -579,8 +579,8 @@ typedef struct lmc_writer lmc_writer;
 /* All zero: the defaults. */
 typedef struct lmc_writer_options {
     size_t struct_size;  /* as in lmc_block_options */
-    unsigned log2_block; /* 14 .. 22: a block has 2^log2_block elements, or fewer if these were more
-                            than 4 MiB; 0: the default of layer 2 */
+    unsigned log2_block; /* 14 .. 22: a block has 2^log2_block elements, but at most 4 MiB; 0: the
+                            default of layer 2 */
     enum lmc_level level;
     /* 1: tensors may have a quantizer. The header, which is written first, must say so. */
     int may_quantize;
@@ -602,7 +602,7 @@ typedef struct lmc_writer_options {
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     /* Or NULL. Called by the caller's thread about once for each wave (blocks coded at once), with
-     * the number of bytes coded so far. It rises to the total. Any error ends the writer. */
+     * the number of bytes coded so far, at the end all bytes. Any error ends the writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of read_back and progress */
     void *alloc_user;
@@ -621,17 +621,17 @@ typedef struct lmc_writer_options {
  *   with group_files the small files that wait, up to 4 MiB and a block
  *
  * The sink may get bytes one wave of blocks later. With a parallel, any worker may call the sink,
- * also while another reads the stream of lmc_writer_write_stream, but never two at once. */
+ * also while another reads the stream of lmc_writer_write_stream, but two never call it at once. */
 LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                            const lmc_writer_options *options);
-/* Begins a file. *file is copied. Its path must differ from those before. default_dtype says how to
- * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
+/* Begins a file. *file is copied. Its path must differ from earlier paths. default_dtype says how
+ * to code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
 LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
                                  enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if the file gets more than file->size bytes. */
 LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
-/* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known (then no further byte is read). Reading, coding and writing overlap. */
+/* The file's next bytes, from stream: until the stream ends, or until a file of known size is
+ * complete (then no further byte is read). Reading, coding and writing overlap. */
 LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if the file got fewer than file->size bytes. */
 LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
@@ -724,19 +724,19 @@ typedef struct lmc_restore_options {
     size_t reserved; /* zero; makes the size a multiple of 8 on all machines */
 } lmc_restore_options;
 
-/* Restores every file of the snapshot, in order. Not everything has been checked before it returns
- * LMC_OK: keep the output separate until then. fingerprint gets the snapshot's, or is NULL. Memory:
- * as of a writer with a stream. The stream is read ahead, to its end.
+/* Restores every file of the snapshot, in order. Only when it has returned LMC_OK, everything has
+ * been checked: keep the output separate until then. fingerprint: that of the snapshot; or NULL.
+ * Memory: as for lmc_writer_write_stream. The stream is read ahead, to its end.
  *
- * With a parallel, any worker may call the stream's read() or write(). Both may run at the same
- * time, but never two calls of one of them. The caller's thread calls begin_file and end_file while
- * no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
+ * With a parallel, any worker may call the stream's read() or write(). A read() and a write() may
+ * run at once, but never two of the same kind. The caller's thread calls begin_file and end_file
+ * while no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all errors of bad input. With a wrong base nothing is written.
  *
  * A delta can be checked without its base: set none of base, write, in_place and check_hashes.
- * BASE_MISSING then means that everything that can be checked without the base is intact. Not
- * checked are the content, fingerprints and CRCs of files (end_file gets 0). READ_BACK means the
- * same for a snapshot that refers to itself, without read_back.
+ * BASE_MISSING then means that everything that can be checked without the base is intact. The
+ * content, fingerprints and CRCs of files are not checked (end_file gets 0). READ_BACK means the
+ * same for a snapshot that refers to itself, if read_back is NULL.
  *
  * In place (spec/salvage.md, 2), the files of the base become those of the delta, block by block.
  * ARGUMENT: several files share blocks.
@@ -807,7 +807,7 @@ typedef struct lmc_snapshot_info {
     uint64_t has_records;  /* 1: it has extension records, which this library skips */
     uint64_t reserved[4];  /* zero; see "reserved words" above */
 } lmc_snapshot_info;
-/* Of a damaged file: as far as it is known. */
+/* Of a damaged file (salvage), info has what is known. */
 LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
@@ -844,13 +844,13 @@ LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, c
                                     size_t *size);
 /* -- one call --
  * For whole buffers and files. They write an LMC file with one source file, and read any LMC file
- * that has one source file and no base. All memory but the buffers is allocated by LMC_REALLOC. */
+ * that has one source file and no base. LMC_REALLOC allocates all memory except the buffers. */
 
 /* For compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     size_t struct_size;   /* as in lmc_block_options */
     enum lmc_level level; /* of compressing */
-    /* Of decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
+    /* For decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
     /* Or NULL. As in lmc_writer_options. */

@@ -193,8 +193,8 @@ def make():
 
         comment("""Facts about each value x of half a mask, four bits: N, the number of ones; P,
                 their places, without gaps; B, a byte 1 for each one; R, for each bit the number of
-                equal bits before it, plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are its
-                upper and lower half, H and L those of ~m."""),
+                equal bits before it, plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are the
+                upper and lower half of m, H and L are the halves of ~m."""),
         of_nibbles(),
         NIBBLES + "\n",
 
@@ -210,10 +210,10 @@ def make():
         linear_table("uint64_t", "lmc__byte_mask[256]", [byte_mask(m) for m in masks]),
 
         comment("""[m][0], [1], [2]: the bytes of a word that change places with bytes 1, 2, 4
-                places above them when lmc__sort8 sorts it by m; [2] has both bytes of a pair. If m
-                has u ones, modulo 2 n, before the middle of a block of 2 n bytes, these are the
-                last u bytes of its lower half; from u = n on, the first 2 n - u. [3]: the upper
-                bytes, as many as m has ones."""),
+                places above them when lmc__sort8 sorts it by m; [2] has both bytes of a pair. Let m
+                have u ones, modulo 2 n, before the middle of a block of 2 n bytes. Then these are
+                the last u bytes of the block's lower half or, if u > n, the first 2 n - u bytes.
+                [3]: the upper k bytes, if m has k ones."""),
         """#define LMC__SWAPS(n, u) \\
     (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
 #define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
@@ -260,7 +260,7 @@ def make():
         table("uint8_t", "lmc__columns[64]", [i % 8 * 8 + i // 8 for i in range(64)]),
 
         comment("""Places in two vectors, one behind the other: their even bytes; their odd bytes;
-                the bytes of their lower halves in turn; those of their upper halves in turn."""),
+                in turn, the bytes of their lower halves; in turn, those of their upper halves."""),
         table("uint8_t", "lmc__shuffles[4][64]",
               [[2 * i for i in range(64)], [2 * i + 1 for i in range(64)],
                [i // 2 + i % 2 * 64 for i in range(64)],

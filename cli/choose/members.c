@@ -136,7 +136,7 @@ static const char *kind_of(const char *path)
 
 struct small {
     struct member member;
-    int is_known; /* the base has it; such files come after the others */
+    int is_known; /* the base has the file; known files come after others */
 };
 
 /* Whether the base has a file without tensors of that path and size, as the library requires. */

@@ -245,7 +245,7 @@ static struct anchor *look_up(const struct anchors *a, uint32_t hash)
     return &a->list[i];
 }
 
-/* Keeps an anchor of the base; of those with equal hashes, the first. */
+/* Keeps an anchor of the base; of anchors with equal hashes, the first. */
 static void keep_anchor(void *user, uint32_t hash, uint64_t place)
 {
     struct anchors *a = (struct anchors *)user;

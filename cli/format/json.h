@@ -37,7 +37,7 @@ void end_json(struct json_writer *w, char bracket);
 /* Closes the document, which is an object, and ends its line. */
 void end_json_line(struct json_writer *w);
 
-/* Writes and frees a value, which with an indent is no object and no list. NULL: out of memory. */
+/* Writes and frees a value: with an indent, no object or list. NULL: out of memory. */
 void put_json(struct json_writer *w, const char *key, json_t *value);
 
 /* Writes text as a string. JSON is UTF-8: bytes that are no UTF-8 become '?'. */

@@ -215,7 +215,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     return LMC_ERR_READ;
 }
 
-/* -- finding the right one -- */
+/* -- finding the right base -- */
 
 int open_base(struct base *b, const struct options *o)
 {

@@ -60,7 +60,7 @@ int match_entries(const struct listing *l, const lmc_file *const *files, size_t 
 
 /* -- what is read instead of a damaged base: a copy, its source, or its intact blocks -- */
 
-/* Whether both have the same kind, size and tensors. */
+/* Whether both files have the same kind, size and tensors. */
 int have_same_tensors(const lmc_file *a, const lmc_file *b);
 
 /* Whether c can be read instead of the damaged snapshot b. Makes c ready. */
@@ -110,7 +110,7 @@ struct base_file {
     struct stat st;    /* from when it was identified */
     lmc_file file;
     lmc_tensor *tensors;         /* the identified tensors; or */
-    struct container *container; /* the parsed ones, not identified; NULL: none */
+    struct container *container; /* the parsed tensors, not identified; NULL: none */
 };
 
 enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };

@@ -30,7 +30,7 @@ void *encode_links(const struct links *l, size_t *size)
 
 #define MAX_TEXT_SIZE 65535u /* of Path and Target (L-2) */
 
-/* Whether the path is relative and plain, as those of files are (R4-23). */
+/* Whether the path is relative and plain, as paths of files are (R4-23). */
 static int is_plain_path(const char *path)
 {
     char *plain = copy_text(path);
@@ -92,8 +92,8 @@ static const struct seen_file *find_seen(const struct seen_files *seen, const ch
                    : NULL;
 }
 
-/* Checks the directories on the way to path. -1: one of them is a link; or, if path is a symbolic
- * link, a file. */
+/* Checks the directories on the way to path. -1: such a directory is a link, or, if path is a
+ * symbolic link, a file. */
 static int check_way(const struct links *l, const struct seen_files *seen, const char *path,
                      int is_link)
 {
@@ -113,7 +113,7 @@ static int check_way(const struct links *l, const struct seen_files *seen, const
     return error;
 }
 
-/* L-5 to L-7. Files of a hard link are compared by size and CRC only. */
+/* Checks the rules L-5 to L-7. Files of a hard link are compared by size and CRC only. */
 int match_links(const struct links *l, struct seen_files *seen)
 {
     int error = 0;

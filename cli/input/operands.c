@@ -6,7 +6,7 @@
 /* An input file, or an output, which may not exist yet. */
 struct operand {
     char *path, *real; /* real: with all links resolved; "": impossible */
-    const char *from;  /* of an output: what it is made from */
+    const char *from;  /* of an output: the input that it is made from */
     dev_t dev;         /* of the input */
     ino_t ino;
 };

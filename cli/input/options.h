@@ -34,8 +34,8 @@ struct bases {
 
 struct policy;
 
-/* The caller owns it and all that it points to; it outlives the verb. Options that a verb does not
- * take are 0. */
+/* The caller owns the options and all that they point to, and frees them after the verb. Options
+ * that a verb does not take are 0. */
 struct options {
     char **names; /* arguments behind the verb that are no options */
     size_t n_names;

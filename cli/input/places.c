@@ -19,7 +19,7 @@ static int compare_wanted(const void *a, const void *b)
 }
 
 struct walk_up {
-    struct link_of_chain **by_wanted, **order; /* deltas; those that have a depth */
+    struct link_of_chain **by_wanted, **order; /* the deltas; the snapshots with a depth */
     size_t n_deltas, n_placed;
 };
 

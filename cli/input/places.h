@@ -18,10 +18,10 @@ struct place_entry {
     int is_given;      /* an argument; else it is in one of the directories */
     uint32_t depth;    /* among all entries, see measure_depths() */
     size_t number;     /* of the argument; else in the order of adding */
-    struct base *base; /* made from it, if it is not given and is used; else NULL */
+    struct base *base; /* made from this entry, if not given but used; else NULL */
 };
 
-/* Sorted by fingerprint, then depth, then given ones first, then number. */
+/* Sorted by fingerprint, then depth, then given snapshots first, then number. */
 struct places {
     struct place_entry *list;
     size_t n, room;

@@ -31,7 +31,7 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
 /* Copies a pipe to a scratch file, which replaces it (see open_scratch). Errors are reported. */
 int spool_source(struct source *s, const char *beside);
 
-/* The same, but only for a pipe whose header tells that it may repeat something. */
+/* The same, but only for a pipe whose header tells that the snapshot may repeat something. */
 int keep_source(struct second_look *l);
 
 /* Restores the source from front to back. options has the caller's callbacks; the rest is filled

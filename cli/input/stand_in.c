@@ -6,7 +6,7 @@
 #include "../sys/io.h"
 #include "../sys/temporary.h"
 
-/* -- a copy, or the files that it was made from -- */
+/* -- a copy of a damaged base, or the files that the base was made from -- */
 
 int have_same_tensors(const lmc_file *a, const lmc_file *b)
 {

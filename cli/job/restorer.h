@@ -57,7 +57,7 @@ struct restore {
 void init_restore(struct restore *r, const char *input, const char *target,
                   const struct options *o);
 
-/* Restores the stream. What it has opened is then to be committed or discarded. */
+/* Restores the stream. Then call finish_restore() or discard_restore(). */
 int run_restore(struct restore *r, struct source *s, const lmc_base *base);
 
 /* code: the result of run_restore(). Commits if it is CODE_OK, else discards and returns it. */

@@ -24,7 +24,7 @@ const char *registered_temporary(void);
 /* Removes what is registered, file or tree, and registers nothing. */
 void remove_temporary(void);
 
-/* Sets "lmc: NAME: TEXT", for when a signal or a lack of memory ends the process. NULL: nothing. */
+/* Sets the message "lmc: NAME: TEXT" if a signal or lack of memory ends lmc. NULL: no message. */
 void set_last_words(const char *name, const char *text);
 void say_last_words(void);
 

@@ -1,5 +1,5 @@
-/* apply.h - what deltas are applied to, and how that survives a crash
- * SPDX-License-Identifier: MIT
+/* apply.h - the target of lmc apply, and how changing it survives a crash SPDX-License-Identifier:
+ * MIT
  */
 #pragma once
 
@@ -31,7 +31,7 @@
  *   patch     0  file of the snapshot, 4 bytes       8  first byte in that file, 8 bytes
  *             4  how many words change, 4 bytes     16  size, at most 64 KiB, 4 bytes
  *                                                   20  zero, 4 bytes
- *            24  for each 64 words of 8 bytes, the last one perhaps in part, a mask of 8 bytes:
+ *            24  for each 64 words of 8 bytes (the last may be incomplete), a mask of 8 bytes:
  *                bit i says that word i changes
  *                then the new words, 8 bytes each, zero behind the end of the patch
  *
@@ -55,10 +55,10 @@
  *   3, turn n    slot n whole               all of slots 1 to n - 1, part of n
  *
  * So of the slots with a right CRC, the next run takes the one with the higher number. The target
- * has everything before that slot, perhaps some of its patches, and nothing after it. If no slot
- * has a right CRC, nothing was written since the start. Patches may be written any number of times.
- * As the slot may not be on the disk yet, it is written and synced once more. As the target may
- * have been replaced meanwhile, its finished part is first read through the slot's patches and
+ * has everything before that slot, perhaps some of the slot's patches, and nothing after it. If no
+ * slot has a right CRC, nothing was written since the start. Patches may be written any number of
+ * times. As the slot may not be on the disk yet, it is written and synced once more. As the target
+ * may have been replaced meanwhile, its finished part is first read through the slot's patches and
  * compared with the CRCs of the delta. Only then is the target written again.
  *
  * If patches do not fit into a slot, a new side file with a larger capacity is made, and renamed
@@ -66,7 +66,7 @@
  */
 
 /* A place: the files of a snapshot on the disk, at most one of them open. Errors are reported. A
- * written file is synced before another is opened: so only the open file may need it. */
+ * written file is synced before another is opened: so only the open file may need a sync. */
 
 struct place {
     const char *root; /* a directory, or the file of a snapshot of one file */
@@ -79,7 +79,7 @@ struct place {
     int is_written; /* to the open file, and not synced since */
 };
 
-/* Opens no file yet. root and user must outlive the place; get_file: as lmc_base has it. */
+/* Opens no file yet. root and user must outlive the place; get_file: as in lmc_base. */
 void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
                 void *user, int may_write);
 
@@ -175,7 +175,7 @@ struct apply {
     int is_tree, lock;
     struct delta *deltas;
     size_t n_deltas;
-    size_t n_links; /* changed links, where the files were those of the delta already */
+    size_t n_links; /* changed links, if all files were right already */
     /* the target as a base of files */
     struct options base_options;
     struct bases bases;

@@ -16,8 +16,8 @@
 #include "../sys/output.h"
 
 /* Checks that no base is removed or replaced, and that the source is no file that the base needs.
- * To be called three times: when the base is ready; when all was read, as a copy may have been read
- * in place of a link; and before a source is removed. */
+ * To be called three times: when the base is ready; when all was read, as reading may have replaced
+ * a damaged link by a copy; and before a source is removed. */
 static int protect_chain(const char *path, const char *snapshot, const struct options *o)
 {
     int code = is_dash(path) ? CODE_OK : check_source(path, o);

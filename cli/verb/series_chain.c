@@ -76,7 +76,7 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
     return CODE_OK;
 }
 
-/* A chain has each snapshot once; but some may be in the list already, from another chain. */
+/* A chain has each snapshot once, but the list may have some already, from another chain. */
 void add_to_chain(struct chain *c, const struct series *s, const struct snapshot *e)
 {
     const size_t n = c->bases.n;

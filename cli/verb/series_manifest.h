@@ -7,8 +7,8 @@
  * as gc may replace a file by a file with the same content and another base.
  *
  * Nothing is removed before its replacement is on the disk. A source is removed after its snapshot
- * was compared with it and confirmed in the list. A forgotten snapshot is removed when no kept one
- * needs it. Each state is in series.json on the disk before the next step:
+ * was compared with it and confirmed in the list. A forgotten snapshot is removed when no kept
+ * snapshot needs it. Each state is in series.json on the disk before the next step:
  *
  *   none --1--> adding --2--> kept --3--> forgotten --5--> gone
  *     ^           |             ^              |
@@ -43,8 +43,8 @@ extern const char *const state_names[];
 
 struct snapshot {
     char *name, *path;
-    char *source;    /* its name without directory; NULL: not known */
-    uint64_t number; /* in the name */
+    char *source;    /* the source's name, without directory; NULL: unknown */
+    uint64_t number; /* the number in its name */
     int has_number;
     enum snapshot_state state;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* zero while adding */
@@ -91,7 +91,7 @@ char *path_in_series(const char *directory, const char *name, const char *suffix
 /* Makes an empty series, not opened; to be closed. */
 void init_series(struct series *s, const struct options *o);
 
-/* Also unlocks it. */
+/* Closes and unlocks the series. */
 void close_series(struct series *s);
 
 /* Adds a snapshot at the end, with STATE_KEPT and all else zero. The pointer is valid until the
@@ -140,7 +140,7 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
 /* Removes outputs that were not completed. */
 int remove_temporaries(const struct series *s);
 
-/* Lock readers out while listed files change. Both wait, and return 0 or errno. */
+/* Lock readers out while listed files change, and let them in again. Both wait. 0 or errno. */
 int lock_out_readers(const struct series *s);
 int let_in_readers(const struct series *s);
 
@@ -158,8 +158,8 @@ const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fi
 const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e,
                                     int only_kept);
 
-/* Checks that the file and all that it needs are there; only_kept: among kept snapshots. known:
- * NULL, or a mark for each entry whose chain was found complete, which is updated. */
+/* Checks that the file of e and its bases are there; only_kept: among kept snapshots. known: NULL,
+ * or a mark for each entry whose chain was found complete, which is updated. */
 int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept,
                    unsigned char *known);
 

@@ -1,11 +1,11 @@
 /* verify.c - lmc verify: whole chains of deltas, each link decoded once
  * SPDX-License-Identifier: MIT
  *
- * The files form a forest: the children of a snapshot are the deltas that are made against it. It
- * is walked from the roots. A snapshot with children is restored to a scratch file, which is their
- * base. When the last child was restored, the scratch file is closed, which removes it. The last
- * child is the one with the largest tree below it. So a chain needs two scratch files at a time,
- * and one more where it branches.
+ * The files form a forest: the children of a snapshot are the deltas that are made against it. The
+ * forest is walked from the roots. A snapshot with children is restored to a scratch file, which is
+ * the base of the children, and is removed after the last child. The last child is that with the
+ * largest tree below it. A chain needs two scratch files at a time, for parent and child, and one
+ * more where it branches.
  */
 #include "verbs.h"
 
@@ -26,7 +26,7 @@ struct node {
     const lmc_base *base;   /* of a root that is a delta: a base that is none of the files */
     struct node **children; /* in verification.children, the heaviest one last */
     size_t n_children;
-    size_t weight; /* nodes of the tree below, itself included */
+    size_t weight; /* number of nodes in its tree, itself included */
 };
 
 struct verification {

@@ -17,8 +17,8 @@
 #include "gpu/cuda_open.h"
 #include "gpu/cuda_plan.h"
 
-/* Fingerprints of tensors on the device; and a base on the device. The reader sees it as one file
- * whose tensors are side by side; for the GPU it is their addresses. */
+/* Fingerprints of tensors on the device; and a base on the device. The reader sees such a base as
+ * one file whose tensors are side by side. The GPU uses the addresses of the tensors. */
 
 /* -- memory, once it is needed -- */
 
@@ -70,7 +70,7 @@ static lmc__gpu_sums *lmc__gpu_sums_of(lmc__gpu_piece *rows)
     return (lmc__gpu_sums *)(void *)(rows + LMC__CUDA_MAX_JOBS);
 }
 
-/* Computes the sums of the n pieces there, and stores them behind the pieces. */
+/* Computes the sums of the n pieces at `rows` on the GPU, and stores them at `sums`. */
 static enum lmc_status lmc__sum_on_gpu(lmc_cuda *c, const lmc__gpu_piece *rows, lmc__gpu_sums *sums,
                                        uint32_t n)
 {
@@ -106,8 +106,8 @@ typedef struct lmc__cuda_place {
 
 struct lmc_cuda_base {
     lmc_cuda *cuda;
-    /* lmc_tensor, side by side; lmc__cuda_place of each; these sorted, each with the greatest end
-     * so far; fingerprints */
+    /* tensors: lmc_tensor, side by side; data: the lmc__cuda_place of each; sorted: these places by
+     * start, each with the greatest end so far */
     lmc__buffer tensors, data, sorted, fingerprints;
     lmc_file file;
     lmc_base base;
@@ -125,7 +125,7 @@ static const lmc_file *lmc__get_cuda_file(void *user, size_t file_number)
     return &((const lmc_cuda_base *)user)->file;
 }
 
-/* The number of the tensor that has that byte of the file; there must be one. */
+/* The number of the tensor that has byte `offset` of the file; there must be one. */
 static size_t lmc__find_cuda_tensor(const lmc_cuda_base *b, uint64_t offset)
 {
     const lmc_tensor *const tensors = b->file.tensors;
@@ -218,10 +218,10 @@ static enum lmc_status lmc__take_cuda_tensors(lmc_cuda_base *b, const lmc_tensor
     return LMC_OK;
 }
 
-/* Within the context. */
+/* Computes the fingerprints of the base, within the context. */
 static enum lmc_status lmc__identify_on_gpu(lmc_cuda *c, lmc_cuda_base *b)
 {
-    lmc__digester planner, taker; /* two, as lmc__cuda_walk is used (cuda_read.h) */
+    lmc__digester planner, taker; /* one plans the pieces, the other takes their sums */
     lmc__piece piece;
     lmc__gpu_piece *rows;
     uint32_t i, n;
@@ -299,8 +299,8 @@ LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *b) { return b ? &
 
 /* -- in place -- */
 
-/* The tensor of the snapshot that has that byte of a stream; NULL: none. *start: where it begins in
- * the stream. */
+/* The tensor of the snapshot that has byte `at` of a stream; NULL: no tensor has it. *start: where
+ * the tensor begins in the stream. */
 static const lmc_tensor *lmc__find_streamed(const lmc_reader *r, const lmc__stream *stream,
                                             uint64_t at, uint64_t *start)
 {

@@ -29,8 +29,8 @@
  *     lmc_cuda_open -> libraries -> device, its primary context
  *                   -> the text of the kernels -> cache, or NVRTC -> cubin -> module
  *
- * Everything that is made is in struct lmc_cuda, zero until then; lmc_cuda_close frees what is not
- * zero. So a failed open is closed like any other. */
+ * Each member of struct lmc_cuda is zero until it is made; lmc_cuda_close frees members that are
+ * not zero. So it can close an object whose open has failed. */
 
 /* One of the two halves of memory that waves of blocks use in turn (cuda_wave.h). */
 typedef struct lmc__cuda_half {
@@ -68,14 +68,14 @@ struct lmc_cuda {
      * is. */
     size_t half_size, packed_cap;
     lmc__cuda_half halves[2];
-    /* lmc__cuda_span of the current call; blocks that the reader decodes */
+    /* spans: lmc__cuda_span of the current call; host: bytes that the reader decodes */
     lmc__buffer spans, host;
     size_t next_span; /* the next to be planned: in that span, from that byte of its stream on */
     uint64_t next_at;
     lmc__cu_stream stream; /* the caller's, in the current call */
     lmc__cu_address given; /* 0, or the address of a part of the LMC file */
     uint64_t given_at, given_size;
-    uint8_t is_passed[LMC__GPU_KERNELS]; /* it left most blocks in this call: not tried again */
+    uint8_t is_passed[LMC__GPU_KERNELS]; /* 1: not tried again in this call (cuda_wave.h) */
     lmc_cuda_counts counts;
     char message[768];
 };
@@ -98,7 +98,7 @@ lmc__cuda_fail(lmc_cuda *c, enum lmc_status status, const char *format, ...)
     return status;
 }
 
-/* For errors without a message of their own, as of host memory and arguments: the status's text. */
+/* For errors without a message, for example of host memory and arguments: the status's text. */
 static enum lmc_status lmc__cuda_note(lmc_cuda *c, enum lmc_status status)
 {
     return status == LMC_OK || c->message[0]
@@ -106,7 +106,7 @@ static enum lmc_status lmc__cuda_note(lmc_cuda *c, enum lmc_status status)
                : lmc__cuda_fail(c, status, "%s", lmc_status_text(status));
 }
 
-/* error: what that function of the driver has returned. */
+/* error: what `function`, a function of the driver, has returned. */
 static enum lmc_status lmc__cuda_check(lmc_cuda *c, int error, const char *function)
 {
     const char *name = NULL, *text = NULL;
@@ -140,7 +140,7 @@ static void lmc__cuda_leave(lmc_cuda *c)
 }
 
 /* -- libraries --
- * The libraries stay open: the driver has threads, and things to do when the process ends. */
+ * These are never closed: the driver has threads, and work to do when the process ends. */
 
 #ifdef _WIN32
 static void *lmc__open_library(const char *path) { return (void *)LoadLibraryA(path); }
@@ -161,8 +161,8 @@ static void lmc__find_symbol(void *library, const char *name, void *pointer)
     memcpy(pointer, &found, sizeof found);
 }
 
-/* Opens path if there is one, else the first of the names that the system finds. what: for the
- * message, where to get it. */
+/* Opens `path` if it is not NULL, else the first of `names` that the system finds. what: text for
+ * the message that tells how to get the library. */
 LMC__COLD static enum lmc_status lmc__find_library(lmc_cuda *c, void **library, const char *path,
                                                    const char *const *names, const char *what)
 {
@@ -245,7 +245,7 @@ static void lmc__make_key(lmc__cuda_code *code)
 }
 
 /* A file of the cache begins with a mark and the SHA-256 of the key and the cubin; the cubin
- * follows. So neither a damaged file nor another one is used. */
+ * follows. So no damaged file is used, and no file of another key. */
 #define LMC__CUBIN_MARK "LMC cubin 1\n\0\0\0\0"
 #define LMC__CUBIN_HEAD (16 + 32)
 
@@ -259,7 +259,7 @@ static void lmc__hash_cubin(const lmc__cuda_code *code, const uint8_t *cubin, si
     lmc__sha256_finish(&sha, hash);
 }
 
-/* DIR/lmc-KEY.cubin, followed by that end. */
+/* DIR/lmc-KEY.cubin, followed by `end`. */
 static enum lmc_status lmc__cache_path(const lmc_cuda *c, const lmc__cuda_code *code,
                                        const char *end, lmc__buffer *path)
 {
@@ -396,8 +396,8 @@ LMC__COLD static enum lmc_status lmc__load_kernels(lmc_cuda *c, lmc__cuda_code *
     return LMC_OK;
 }
 
-/* Finds the kernels that this device can run. Several may use one function, which is then allowed
- * the largest shared memory of these. */
+/* Finds the kernels that this device can run. Several kernels may use one function, which is then
+ * allowed the largest shared memory that one of these kernels needs. */
 LMC__COLD static enum lmc_status lmc__find_gpu_kernels(lmc_cuda *c)
 {
     int most = 0, i, k;

@@ -28,7 +28,7 @@
 typedef struct lmc__cuda_span {
     size_t stream;
     uint64_t start, end; /* within the stream */
-    int is_in_place;     /* its prediction may be at its dst: no block is decoded there */
+    int is_in_place;     /* the base may be at dst: no block is decoded to dst */
     lmc_cuda_part part;
 } lmc__cuda_span;
 
@@ -67,8 +67,8 @@ typedef struct lmc__cuda_range {
 #define LMC__CUDA_PACKED_MORE ((size_t)1 << 20)
 /* A smaller wave takes as long to start as to decode. */
 #define LMC__CUDA_MIN_WAVE ((uint64_t)64 << 20)
-/* At most a quarter of the free device memory is used. For each byte of a wave that is: in two
- * halves a packed, a decoded and a predicted byte, and scratch of three (lmc__gpu_scratch_size). */
+/* At most a quarter of the free device memory is used. Each byte of a wave needs a packed, a
+ * decoded and a predicted byte in two halves, and 3 bytes of scratch (lmc__gpu_scratch_size). */
 #define LMC__CUDA_FREE_SHARE ((uint64_t)(4 * (2 + 2 + 2 + 3)))
 /* A gap between two blocks is read with them if it is at most this long. */
 #define LMC__CUDA_MAX_GAP 4096u
@@ -228,7 +228,7 @@ static enum lmc_status lmc__choose_wave_size(lmc_cuda *c, const lmc_reader *r)
     size = lmc__min64(size, total);
     if (size < LMC__MIN_STAGING / 2) size = LMC__MIN_STAGING / 2;
     size = (size + 4095) & ~(uint64_t)4095;
-    if (size <= c->half_size) return LMC_OK; /* there is memory for more */
+    if (size <= c->half_size) return LMC_OK; /* the memory is large enough */
     lmc__free_staging(c);
     c->half_size = (size_t)size;
     c->packed_cap = lmc__min(c->half_size, LMC__CUDA_MAX_PACKED) + LMC__CUDA_PACKED_MORE;
@@ -257,7 +257,7 @@ static enum lmc_status lmc__add_range(lmc__cuda_half *h, const lmc__block_place 
 }
 
 /* Adds a piece for each part that needs bytes of the block, which ends at `end` of its stream;
- * next_span and next_at move behind it. */
+ * next_span and next_at move behind the block. */
 static enum lmc_status lmc__add_pieces(lmc_cuda *c, lmc__cuda_half *h, lmc__cuda_job *job,
                                        uint64_t end)
 {

@@ -13,7 +13,7 @@
 #include "gpu/cuda_base.h"
 #include "gpu/cuda_wave.h"
 
-/* lmc_cuda_read: waves, in each half in turn, then the fingerprints of whole tensors and files. */
+/* lmc_cuda_read reads waves, in each half in turn, then checks fingerprints and whole files. */
 
 /* -- fingerprints -- */
 
@@ -53,7 +53,7 @@ static void lmc__begin_walk(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_wa
     w->digester.planned = w->at;
 }
 
-/* The next piece, at most a leaf; 0: there is none. */
+/* Takes the next piece, at most a leaf. Returns 0 if there is none. */
 static int lmc__walk_on(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w,
                         lmc__piece *piece)
 {
@@ -66,7 +66,7 @@ static int lmc__walk_on(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *
     return 1;
 }
 
-/* Compares fingerprints, when all pieces of a span were absorbed. */
+/* Compares fingerprints, after all pieces of a span have been absorbed. */
 static enum lmc_status lmc__confirm_span(lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w)
 {
     const lmc_cuda_part *const part = &w->span->part;

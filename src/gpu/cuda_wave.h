@@ -68,7 +68,7 @@ static void lmc__read_range_task(void *arg, size_t index, unsigned worker)
     range->status = lmc__read_at(x->r, range->at, x->h->packed + range->packed_at, range->size);
 }
 
-/* If the caller allows it, several workers read at once: then longer ranges are cut. */
+/* If the caller allows it, several workers read at once: then ranges longer than this are cut. */
 #define LMC__CUDA_READ_SIZE ((size_t)1 << 20)
 
 static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h)
@@ -167,7 +167,7 @@ static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const 
     return LMC_OK;
 }
 
-/* Where the device's base has the prediction of byte `at` of the stream, which is in segment s. */
+/* The device address of the base's byte that predicts byte `at` of the stream, in segment s. */
 static lmc__cu_address lmc__segment_address(const lmc_cuda *c, const lmc_reader *r,
                                             const lmc__run *run, const lmc__segment *s, uint64_t at)
 {
@@ -253,7 +253,7 @@ static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* -- decoding -- */
 
-/* Scratch for n groups; for fewer, if it would be more than LMC__CUDA_MAX_SCRATCH. */
+/* Scratch for *n groups. If that exceeds LMC__CUDA_MAX_SCRATCH, *n becomes smaller. */
 #define LMC__CUDA_MAX_SCRATCH(c) (8 * (uint64_t)(c)->half_size)
 
 static enum lmc_status lmc__reserve_scratch(lmc_cuda *c, uint64_t size_of_group, unsigned *n)
@@ -299,7 +299,7 @@ static enum lmc_status lmc__launch(lmc_cuda *c, lmc__cuda_half *h, int kernel, s
     return LMC_OK;
 }
 
-/* Whether this kernel has to decode the block in this turn. */
+/* Whether the block waits for this kernel. */
 static int lmc__is_for(const lmc__cuda_job *job, int kernel)
 {
     return job->kernel == kernel && job->status == LMC__GPU_NOT_HERE;
@@ -316,7 +316,7 @@ static uint32_t lmc__block_flags(const lmc_reader *r, const lmc__cuda_job *job)
 }
 
 /* Starts the kernels for all blocks that are not decoded yet and have a kernel; the table is sorted
- * by kernels. After the event `decoded` the statuses are there. *n: how many blocks. */
+ * by kernels. After the event `decoded` h->status is set. *n: how many blocks were started. */
 static enum lmc_status lmc__decode_wave_on_gpu(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h,
                                                size_t *n)
 {
@@ -424,7 +424,7 @@ static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cu
     }
     for (k = 0; job + k <= last; k++) {
         job[k].status = LMC_OK;
-        job[k].n_pieces = 0; /* they are copied */
+        job[k].n_pieces = 0; /* the pieces are copied already */
         c->counts.cpu_blocks++;
         c->counts.cpu_bytes += job[k].info.size;
     }
@@ -433,7 +433,7 @@ static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cu
 }
 
 /* Decodes blocks of the wave, from number *i on, on the CPU, as many as fit in a wave of the CPU.
- * *i becomes the first behind them. */
+ * *i becomes the first block behind them. */
 static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h, size_t *i)
 {
     lmc__coder *const coder = r->coder;

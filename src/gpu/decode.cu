@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Decodes blocks of LMC on a GPU. Experimental: it has run on a CPU only, with the shim of
- * tests/gpu. Numbers of sections and rules are those of spec/lmc-format.md. CUDA C++ without any
- * include, so that NVRTC takes it as it is. kernels.h says what a host must know.
+ * tests/gpu. Sections and rules are those of spec/lmc-format.md. It is CUDA C++ without includes,
+ * as NVRTC needs. kernels.h says what a host must know.
  *
  *     lmc_decode_planes   blocks of up to 65,536 elements of 1, 2 or 4 bytes without a prediction;
  *                         the masks of their trees are in shared memory
@@ -14,9 +14,9 @@
  *      node depends on the ones of all masks before it. Masks become aligned words, with a rank
  *      for each 64 bits: how many ones are before them. All warps help with large masks.
  *   2  A list is cut into chunks of neighbouring elements. Ranks are monotone, so a chunk is a
- *      range of each node. For each border between chunks a thread follows it down the tree.
+ *      range of each node. For each border between chunks a thread follows the border down.
  *   3  One warp makes all bytes of a chunk, from the deepest nodes up: a lane merges 8 bytes of a
- *      node at a time. Rare subtrees are walked down element by element instead.
+ *      node at a time. Rare subtrees are not merged: each element is followed to its leaf.
  *   4  Planes become elements. Their CRC is computed at the same time: each lane has a state,
  *      which steps from one row of the warp to the next.
  *
@@ -44,7 +44,7 @@ extern __shared__ uint4 lmc_shared_memory[];
 #define BARRIER() asm volatile("bar.sync 0;" ::: "memory")
 #define LMC_COUNT(i, n) ((void)0)
 #define WHY(text) ((void)0)
-#define ROLLED _Pragma("unroll 1") /* the size of unrolled code costs more than it gains */
+#define ROLLED _Pragma("unroll 1") /* unrolled code costs more than it gains */
 #define UNROLLED _Pragma("unroll")
 static __device__ __forceinline__ u32 dynamic_shared_size()
 {
@@ -66,7 +66,7 @@ enum : u32 {
     MAX_SIZE = 1u << 22, /* of a block (section 9) */
     MAX_NARROW = 65536,  /* elements of a block of lmc_decode_planes: ranks have 16 bits */
     MAX_CLASSES = 16,
-    MAX_ACTIVE = 96, /* nodes whose bytes are made; the rest is walked */
+    MAX_ACTIVE = 96, /* nodes whose bytes are made; others are walked */
     POOL = 2560,     /* bytes of a warp's buffer for the nodes of a chunk */
     LOG2_CHUNK = 10,
     RARE = 48,         /* a node of fewer bytes in 2^LOG2_CHUNK is walked */
@@ -116,8 +116,8 @@ struct Pending {
     u16 depth, first, end, parent; /* leaves first .. end - 1 */
     u32 is_right;
 };
-/* A list (section 6): ESCAPED is raw, with src in the payload; CONSTANT has its byte there. MASK is
- * a tree, whose active nodes are first .. end - 1. */
+/* A list (section 6): ESCAPED is raw, with src in the payload; CONSTANT has its byte at src. MASK
+ * is a tree, whose active nodes are first .. end - 1. */
 struct List {
     u32 kind, src, first, end;
     u32 level_nodes; /* the most active nodes of one depth */
@@ -194,7 +194,7 @@ DEV u64 min_u64(u64 a, u64 b) { return a < b ? a : b; }
 DEV u32 below(u32 lane) { return (1u << lane) - 1; } /* the lanes before */
 DEV u32 get32(const u8 *p) { return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24; }
 
-/* Loads 4, or 8, bytes from any address; reads up to 7, or 11. 16 may be read behind a block. */
+/* load32, load64: 4 or 8 bytes at any address. Up to 7 or 11 are read: 16 behind a block may be. */
 DEV u32 load32(const u8 *p)
 {
     const u32 *const q = (const u32 *)((u64)p & ~(u64)3);
@@ -207,7 +207,7 @@ DEV uint2 load64(const u8 *p)
     return make_uint2(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift));
 }
 
-/* The sum of v of this lane and of all lanes before it. */
+/* The sum of v of this lane and all lanes before it. */
 DEV u32 scan(u32 v)
 {
     UNROLLED for (u32 d = 1; d < 32; d <<= 1)
@@ -318,9 +318,9 @@ COLD void expand_mask(const u8 *in, u32 nesting, u32 n, u32 bits, u32 flip, u32 
     }
 }
 
-/* ---- CRC-32C. A lane's state is a number v. The next word of the lane is one row of the warp
- * further, `row` bytes, so v becomes v * x^(8 * row) + word. In the end each state is moved by the
- * bytes behind the lane's last word, and the sum over all lanes is the CRC. */
+/* ---- CRC-32C. A lane's state is a number v. The lane's next word is one row of the warp, `row`
+ * bytes, further. So v becomes v * x^(8 * row) + word. In the end each state is moved by the bytes
+ * behind the lane's last word, and the sum over all lanes is the CRC. */
 
 template <bool WIDE> DEV u32 advance(u32 v)
 {
@@ -370,8 +370,8 @@ template <bool WIDE> DEV void load_advance(const Tables *t, u32 k)
 /* ---- Chunks of a list. */
 
 /* For each active node of the list, and each border of chunks, how many of the node's bytes are
- * before it: pos[node * borders + border]. Numbers of 16 bits wrap around only at the last border
- * of 65,536 elements, of which only the difference from the border before is used. */
+ * before the border: pos[node * borders + border]. 16 bits wrap around only at the last border of
+ * 65,536 elements: there only the difference from the border before is used. */
 template <bool WIDE> COLD void set_borders(const List &list, u32 n, u32 log2_chunk)
 {
     Shared<WIDE> &s = shared<WIDE>();
@@ -514,8 +514,8 @@ template <bool WIDE> DEV Step make_step(const u8 *symbol, u32 a, u32 chunk, u32 
     return step;
 }
 
-/* Merges the sides by the mask (section 6.2, case 5); each lane makes 8 bytes of the node at a
- * time. The bytes that a byte of the mask takes from a side are neighbours there. */
+/* Merges the sides by the mask (section 6.2, case 5); a lane makes 8 bytes at a time. The bytes
+ * that a byte of the mask takes from a side are neighbours there. */
 template <bool WIDE> DEV void merge(u32 *pool, const Step &v)
 {
     const Shared<WIDE> &s = shared<WIDE>();
@@ -546,8 +546,8 @@ template <bool WIDE> DEV void merge(u32 *pool, const Step &v)
 }
 
 /* A warp makes the bytes of one chunk of a tree, at byte `even` of its pool. Nodes of even depth
- * are made there, nodes of odd depth at `odd`: so each reads one buffer and writes to the other.
- * Nodes of one depth are side by side. Buffers have room for a chunk and the padding. */
+ * are made there, nodes of odd depth at `odd`: so each depth reads one buffer and writes to the
+ * other. Nodes of one depth are side by side. Buffers have room for a chunk and the padding. */
 template <bool WIDE>
 COLD void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk, u32 borders,
                      u32 even, u32 odd)
@@ -623,7 +623,7 @@ DEV void make_row(const u8 *in)
     } /* make_chunk has a barrier before it writes to the pool again */
 }
 
-/* ---- What the first warp reads. The others wait for jobs. */
+/* ---- What the first warp reads. The other warps wait for jobs. */
 
 template <bool WIDE> COLD void work(const Reader &r);
 
@@ -640,7 +640,7 @@ DEV bool has(Reader &r, u32 bytes)
     if (bytes > r.size - r.at) r.error = CORRUPT;
     return !r.error;
 }
-/* R2-2, for n bits at `at`, within the payload. */
+/* Checks R2-2 for n bits at `at`, within the payload. */
 DEV void check_unused_bits(Reader &r, u32 at, u32 n)
 {
     if (n & 7 && r.in[at + (n >> 3)] >> (n & 7)) r.error = CORRUPT;
@@ -677,8 +677,8 @@ template <bool WIDE> DEV void copy_bits(Reader &r, u32 src, u32 n, u32 bits)
 }
 
 /* Reads a mask that is coded as gaps (section 6.3) to the words at bits. A lane takes a word of the
- * Quotients: it adds up the gaps that end there, a scan says where the first gap starts, and a
- * second pass over the word sets the bits. */
+ * Quotients: it adds up the gaps that end in the word, a scan says where the first gap starts, and
+ * a second pass over the word sets the bits. */
 COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)
 {
     u32 *const word = arena<true>() + bits;
@@ -739,7 +739,7 @@ COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)
             at++;
             prev = bit + 1;
             if (j == K - 1) {
-                /* there must be no more ones in the byte of the last one */
+                /* no more ones may be in the last one's byte */
                 stop = (bit >> 3) + 1;
                 x &= x - 1;
                 if (x && (first_bit + __ffs(x) - 1) >> 3 < stop) bad = 1;
@@ -813,8 +813,8 @@ template <bool WIDE, u32 NEST> struct Nested {
     }
 
     /* Reads the tree of n_leaves leaves over n bytes to nodes (section 6.2), in pre-order.
-     * start[n_leaves] is 2^15. The stack has at most one entry for each depth, and the one that is
-     * taken next. Returns how many nodes have bytes. */
+     * start[n_leaves] is 2^15. The stack has at most one entry for each depth, and the entry that
+     * is taken next. Returns how many nodes have bytes. */
     static __device__ __noinline__ u32 tree(Reader &r, const u16 *start, u32 n_leaves, bool escape,
                                             u32 n, Node *nodes, u32 max_nodes)
     {
@@ -1018,7 +1018,7 @@ COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_activ
     if (r.error) return 0;
     end += nodes;
     /* tree() numbers children and parents from the root. choose_active takes each node in the same
-     * lane as this loop, so no barrier is needed between. */
+     * lane as this loop, so no barrier is needed. */
     if (first_node) {
         ROLLED for (u32 k = first_node + lane_id(); k < end; k += 32)
         {
@@ -1060,7 +1060,7 @@ template <int W> DEV void join_piece(u32 *v, const uint2 *plane)
     }
 }
 
-/* Residuals to elements where the prediction is 0 (section 5.1). Order 2 is a rotation then. */
+/* Residuals to elements where the prediction is 0 (section 5.1). Then order 2 is a rotation. */
 template <int W> DEV void restore_piece(u32 *v, u32 order)
 {
     const u32 low = W == 1 ? 0x01010101 : W == 2 ? 0x00010001 : 1;
@@ -1107,9 +1107,9 @@ template <int W> DEV void load_stored(u32 *v, const u8 *in, u32 count)
     }
 }
 
-/* The CRC of pieces: a lane's are 32 pieces apart, and each word of a piece has its own state.
- * sum_pieces adds up a lane's states. behind: the end of its last piece, or 0; size: the end of
- * all. */
+/* The CRC of pieces: a lane's pieces are 32 apart, and each word of a piece has its own state.
+ * sum_pieces adds up a lane's states. behind: the end of the lane's last piece, or 0; size: of all
+ * pieces. */
 template <bool WIDE, int W> DEV void add_piece(u32 *state, const u32 *v, bool is_first)
 {
     UNROLLED for (u32 j = 0; j < 2 * W; j++) state[j] =
@@ -1122,7 +1122,7 @@ template <int W> DEV u32 sum_pieces(const Tables *t, const u32 *state, u32 behin
     UNROLLED for (u32 j = 0; j < 2 * W; j++) sum = times_word(t, sum ^ state[j]);
     return move_crc(t, sum, size - behind);
 }
-/* Checks the CRC of all bytes; s.crc has that of whole pieces already. */
+/* Checks the CRC of all bytes; s.crc already covers whole pieces. */
 template <bool WIDE> DEV bool is_content_right(const u8 *out, u32 whole, u32 size, u32 content_crc)
 {
     u32 crc = whole ? shared<WIDE>().crc : FULL;
@@ -1218,8 +1218,8 @@ template <int W> COLD void make_elements(const u8 *in, u8 *out, u32 content_crc,
 }
 
 /* ---- Elements of lmc_decode_any of several classes, or of 8 bytes: one in each lane. Each warp
- * goes through its part of them row by row, so that running counts give the number of an element in
- * its class. */
+ * goes through its part row by row, so that running counts give the number of an element in its
+ * class. */
 
 template <int W> struct Element {
     typedef u32 T;
@@ -1254,7 +1254,7 @@ DEV Part part_of(u32 n, u32 row) /* row: elements of a warp's row */
     return part;
 }
 
-/* Section 5.2. */
+/* The class of prediction b (section 5.2). */
 template <int W> DEV u32 class_of(typename Element<W>::T b)
 {
     const u32 key = W == 1 ? (u32)(b << 1 | b >> 7) : (u32)(b >> (W == 1 ? 0 : 8 * W - 9));
@@ -1292,7 +1292,7 @@ template <int W> DEV void count_classes()
     if (lane < s.n_classes) s.count[warp_id()][lane] = count;
 }
 
-/* Section 5.1. */
+/* From residual r and prediction b (section 5.1). */
 template <int W>
 DEV typename Element<W>::T restore(typename Element<W>::T r, typename Element<W>::T b, u32 order)
 {
@@ -1305,7 +1305,7 @@ DEV typename Element<W>::T restore(typename Element<W>::T r, typename Element<W>
     return (b & sign) ^ (total & sign ? total ^ below_sign : total);
 }
 
-/* The residual of element i of class c; number: its number among those that are coded. */
+/* The residual of element i of class c; number: its number among coded elements. */
 template <int W> DEV typename Element<W>::T residual_of(u32 c, u32 number, u32 i, u32 natural)
 {
     typedef typename Element<W>::T T;
@@ -1328,7 +1328,7 @@ template <int W> COLD void make_delta_elements(u8 *out, const Tables *t)
     const bool sparse = s.sparse;
     const u8 *const base = s.base;
     const Part part = part_of(n, 32);
-    /* In lane c: elements of class c up to here, and coded ones of them. */
+    /* In lane c: elements of class c up to here, and how many are coded. */
     u32 seen = part.from, coded_seen = 0, state = 0, high_state = 0, behind = 0;
     if (n_classes > 1) {
         seen = 0;
@@ -1418,7 +1418,7 @@ template <int W> DEV void load_piece(u32 *v, const u8 *p, u32 count)
     ROLLED for (u32 i = 0; i < count; i++) put_element<W>(v, i, load_element<W>(p, i));
 }
 
-/* The residuals of 8 coded neighbours, from this number on. */
+/* The residuals of 8 coded neighbours, from `number` on. */
 template <int W> DEV void join_sides(u32 *v, u32 number)
 {
     const Shared<true> &s = shared<true>();
@@ -1492,7 +1492,7 @@ DEV void add_payload_crc(const Reader &r)
     add_crc<true>(state);
 }
 
-/* f<W> for a width of 1, 2 or 4; and of 8, too. */
+/* f<W> for width 1, 2 or 4; FOR_WIDTH: 8, too. */
 #define FOR_NARROW_WIDTH(width, f, arguments)                                                      \
     do {                                                                                           \
         if ((width) == 2) f<2> arguments;                                                          \

@@ -10,15 +10,15 @@
  *     kernel(blocks, n, status, tables, scratch, scratch_size)
  *
  * decodes n blocks. A group of LMC__GPU_THREADS threads (a thread block of CUDA) decodes one at a
- * time. Any number of groups works; lmc__gpu_kernel.groups for each multiprocessor is best, if
- * there are so many blocks. All pointers are addresses of the device. status[i] becomes a number of
+ * time. Any number of groups works. The best is lmc__gpu_kernel.groups for each multiprocessor, if
+ * there are as many blocks. All pointers are addresses of the device. status[i] becomes a number of
  * enum lmc_status, or LMC__GPU_NOT_HERE: then the kernel `next` tries the block, and in the end the
- * CPU. The CPU also decodes blocks of any other status than LMC_OK, to find out what is wrong. For
- * any bytes a kernel ends, and accesses only what is said here.
+ * CPU. The CPU also decodes blocks of any other status than LMC_OK, to find out what is wrong.
+ * Whatever the bytes are, a kernel ends, and accesses only what is said here.
  *
  * scratch: scratch_size bytes for each group, a multiple of 256, aligned to 256; their values do
- * not matter. More than lmc__gpu_scratch_size() has no use; with less, more blocks are NOT_HERE. It
- * may be NULL if that is 0. */
+ * not matter. More than lmc__gpu_scratch_size() has no use; with less, more blocks are NOT_HERE.
+ * scratch may be NULL if scratch_size is 0. */
 
 enum {
     LMC__GPU_THREADS = 256, /* of a group */
@@ -44,7 +44,7 @@ typedef struct lmc__gpu_block {
     uint32_t flags;
 } lmc__gpu_block;
 
-/* What the kernels read; the host makes it once. decode.cu has the same struct by the name Tables.
+/* Tables that the kernels read; the host makes them once. In decode.cu the struct is named Tables.
  *
  * CRC-32C, reflected: bit 31 of a number is x^0, and x^32 is the number POLY. */
 typedef struct lmc__gpu_tables {
@@ -105,7 +105,7 @@ typedef struct lmc__gpu_kernel {
     const char *name;
     /* Dynamic shared memory of a group, in bytes: so much that `groups` groups, as many as their
      * registers allow, fit into a multiprocessor of 228 KiB. More has no use. Less, but not less
-     * than shared_least, makes more blocks NOT_HERE: so a device with less gives what it can. */
+     * than shared_least, makes more blocks NOT_HERE: so a device with less gives all it has. */
     uint32_t shared_size, shared_least;
     uint32_t groups;
     int next; /* the kernel for blocks that this one leaves, or LMC__GPU_CPU */
@@ -113,7 +113,7 @@ typedef struct lmc__gpu_kernel {
 
 enum { LMC__GPU_PLANES, LMC__GPU_MORE_PLANES, LMC__GPU_ANY, LMC__GPU_KERNELS };
 
-/* shared_least is the size of struct Shared in decode.cu, and for planes some room for masks. */
+/* shared_least is the size of struct Shared in decode.cu, and for planes some bytes for masks. */
 static const lmc__gpu_kernel lmc__gpu_kernels[LMC__GPU_KERNELS] = {
     {"lmc_decode_planes", 76800, 49152, 3, LMC__GPU_MORE_PLANES},
     {"lmc_decode_planes", 115712, 76800, 2, LMC__GPU_ANY},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * NVRTC compiles this behind decode.cu, whose names it uses. Experimental, like that. Sums of
- * decoded bytes, for fingerprints (spec 7.1):
+ * NVRTC compiles this behind decode.cu, whose names it uses. Experimental, too. Sums of decoded
+ * bytes, for fingerprints (spec 7.1):
  *
  *     lmc_sums(pieces, n, sums, tables)        any number of groups, of 256 threads each
  *
@@ -11,8 +11,8 @@
  *             the host adds them, because it knows the size
  *
  * Leading zeros do not change a remainder: so the piece is filled up with zeros in front to whole
- * rows of 256 words of 4 bytes. Thread j has word j of each row: the factor between two of them is
- * x^8192, and 255 - j words follow the last one.
+ * rows of 256 words of 4 bytes. Thread j has word j of each row: the factor between two of its
+ * words is x^8192, and 255 - j words follow its last word.
  *
  *     piece         |.......xxxxxxxx|xxxxxxxxxxxxxxx|xxxxxxxxxxxxxxx|       3 rows
  *     thread j           ^               ^               ^ */

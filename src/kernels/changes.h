@@ -29,7 +29,7 @@
  */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* Compares elements [from, from + n), and writes the numbers of those that differ to
+/* Compares n elements, from number `from` on. Writes the numbers of elements that differ to
  * place[n_changed] and on. Returns how many numbers `place` has then; SIZE_MAX if these would be
  * more than `most`. Few elements differ, so words are compared, 32 bytes in a step. */
 LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,

@@ -376,8 +376,8 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 
 #ifndef LMC_NO_ENCODER
 /* The classes of a step's groups of 64 elements: mask[g][c] has a one for each element of group g
- * in class c; before[g][c] is how many elements of class c are before group g. A loop of its own
- * finds these before they are used, so that steps overlap. */
+ * in class c; before[g][c] is how many elements of class c are before group g. A separate loop
+ * finds both before they are used, so that steps overlap. */
 typedef struct lmc__found {
     uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;

@@ -149,8 +149,8 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 
 /*
  * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
- * before. So a strip is cut into lanes, whose registers advance in turn. All except the first start
- * from 0. They are joined at the end:
+ * before. So a strip is cut into lanes, whose registers advance in turn. All registers except the
+ * first start from 0. All are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)

@@ -19,11 +19,11 @@
  * flatten: src is a list, first <= src[i] < first + 2^depth; bits is written exactly, its unused
  * bits as zeros. unflatten: the inverse, dst[i] = symbols[number i]; dst is a list, symbols has
  * 2^depth entries and is not read beyond them. Both go through all planes once for each vector of
- * elements: they shift the bits of a plane out of, or into, its bytes.
+ * elements: a plane's bits are shifted out of, or into, the vector's bytes.
  *
  * There are no gaps between planes, and each step writes to all of them. A store of one byte too
  * many would overwrite the next plane, so the last step stores exactly the bytes that are left of
- * each. bits and the list must not overlap.
+ * each plane. bits and the list must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,

@@ -240,7 +240,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* Works strip by strip if dst is not streamed or, rarely, if the root is not the top plane. */
+/* Joins strip by strip if dst is not streamed or, rarely, if the root is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)

@@ -21,8 +21,8 @@
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
  * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
- * before, and has made lists of these lengths. A step may read up to 64 bytes behind the end of a
- * list: the list's slack. dst is written in whole groups, too, so it must not overlap the sides.
+ * before, and made lists of that length. A step may read up to 64 bytes behind the end of a list:
+ * the list's slack. dst is written in whole groups, too, so it must not overlap the sides.
  */
 
 /* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
@@ -168,7 +168,7 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* A step depends on the one before only by a and b, which a popcount of the mask moves. The last
+/* A step depends on the step before only by a and b, which a popcount of the mask moves. The last
  * step may be short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,

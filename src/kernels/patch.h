@@ -116,7 +116,7 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Changes that are taken from a list at a time: the slack behind a list has as many numbers. */
+/* Changes that are taken from a list at a time: the slack of a list has room for as many. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
 /* A chunk's elements that change: places (at first: class * LMC__PATCH_CHUNK + number in the class

@@ -8,8 +8,8 @@
 /* clang-format off */
 /* Facts about each value x of half a mask, four bits: N, the number of ones; P, their places,
  * without gaps; B, a byte 1 for each one; R, for each bit the number of equal bits before it,
- * plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are its upper and lower half, H and L
- * those of ~m. */
+ * plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are the upper and lower half of m, H and
+ * L are the halves of ~m. */
 enum {
     LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
     LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
@@ -61,9 +61,9 @@ static const uint64_t lmc__byte_mask[256] =
                  0xFF00000000000000);
 
 /* [m][0], [1], [2]: the bytes of a word that change places with bytes 1, 2, 4 places above them
- * when lmc__sort8 sorts it by m; [2] has both bytes of a pair. If m has u ones, modulo 2 n,
- * before the middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u
- * = n on, the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+ * when lmc__sort8 sorts it by m; [2] has both bytes of a pair. Let m have u ones, modulo 2 n,
+ * before the middle of a block of 2 n bytes. Then these are the last u bytes of the block's lower
+ * half or, if u > n, the first 2 n - u bytes. [3]: the upper k bytes, if m has k ones. */
 #define LMC__SWAPS(n, u) \
     (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
 #define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
@@ -110,8 +110,8 @@ static const uint8_t lmc__columns[64] =
     {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
     20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
-/* Places in two vectors, one behind the other: their even bytes; their odd bytes; the bytes of
- * their lower halves in turn; those of their upper halves in turn. */
+/* Places in two vectors, one behind the other: their even bytes; their odd bytes; in turn, the
+ * bytes of their lower halves; in turn, those of their upper halves. */
 static const uint8_t lmc__shuffles[4][64] =
     {{0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,
     66,68,70,72,74,76,78,80,82,84,86,88,90,92,94,96,98,100,102,104,106,108,110,112,114,116,118,120,

@@ -55,7 +55,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
 
-/* Of grids.h. LMC__DIVIDING: kernels whose divisions -ffast-math would change. */
+/* Kernels of grids.h. LMC__DIVIDING: those whose divisions -ffast-math would change. */
 #ifdef LMC_NO_QUANTIZE
 #define LMC__GRID_DECODERS(isa, stream)
 #else

@@ -175,8 +175,8 @@ typedef struct lmc__grid {
 } lmc__grid;
 
 /* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
- * several kernels at once. For the elements behind their vector loop they call kernels of that
- * table. A kernel's contract is at its scalar function; from `restore` on, in grids.h. */
+ * several kernels at once. For elements behind their loop they call kernels of this table. A
+ * kernel's contract is at its scalar function, or, from `restore` on, in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */

@@ -117,8 +117,8 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of elements of its class before it in the step. Bytes that are -1 where an element is of
  * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
- * own; its complement is that number minus one, the place. For other elements it is the complement
- * of zero, 255: for such a place a shuffle gives zero.
+ * own; its complement is that number minus one, the place. For other elements the place is the
+ * complement of zero, 255: there a shuffle gives zero.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
