@@ -311,8 +311,8 @@ typedef struct lmc_parallel {
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Bytes with random access: an LMC file, or the elements of a tensor. read_at reads exactly size
- * bytes or fails. Like every callback it returns LMC_OK or an error, which the library function
- * then returns: preferably LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * bytes or fails. Like each callback with a status, it returns LMC_OK or an error, which the
+ * library function then returns: preferably LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -1521,8 +1521,8 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
- * magnitude, like floats. */
+/* How elements are ordered as numbers (spec 5.1): not at all; as two's complement; or as sign and
+ * magnitude, as floats are. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
@@ -1890,7 +1890,7 @@ static const uint64_t lmc__crc_fold_last[8] =
 
 /* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
  * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
- * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
+ * borrow or shifted bit may get from one byte into the next: where one could, it is masked out.
  *
  * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
  * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
@@ -1942,10 +1942,10 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
- * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
- * carries copies a sign to all bits below it. */
+/* Turns the elements of a word into their residuals against 0, and back (spec 5.1): a rotation by
+ * one bit. With order INTEGER, the bits below the sign of negative elements are flipped before the
+ * rotation. The whole word is shifted, and bits that come from a neighbour are masked out. A
+ * product without carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -2467,13 +2467,13 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 
 #ifndef LMC_NO_ENCODER
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes only as signed ones, or for
- * equality. So the test is whether v is the maximum of both. */
+ * equality. So it tests whether v is the maximum of v and from. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
 }
 
-/* The same as bits: bit i of the result. */
+/* As lmc__not_below_avx2, but byte i of the result is one bit: bit i. */
 LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 {
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
@@ -2641,7 +2641,7 @@ LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 
 /* The inverse: first and second together are the bytes of a and b in turn. Unpacking, too, works
  * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
- * lower halves of both (0x20), and second the upper ones (0x31). */
+ * lower halves of both (0x20), and second the upper halves (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -2939,10 +2939,10 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
- * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
- * exponents. So three squarings give the rule for places of 8 bits, six for places of 64. No table
- * is needed, and a place depends only on places at least 65 before it (compare Russell, "Chorba: A
- * novel CRC32 implementation", 2024).
+ * behind it. In the end only the last 209 bits are left. Over GF(2) a square has the same terms
+ * with twice the exponents. So three squarings give the rule for places of 8 bits, six for places
+ * of 64. No table is needed, and a place depends only on places at least 65 before it (compare
+ * Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
@@ -2976,9 +2976,9 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
- * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
- * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
+/* Makes a shorter message with the same CRC. The message begins with register crc; the shorter one
+ * begins with register 0, and has LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size.
+ * The message must have LMC__CRC_PLACES(unit) + 64 bytes or more. */
 static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                size_t unit)
 {
@@ -3627,8 +3627,8 @@ static int lmc__is_constant(const uint8_t *src, size_t n)
 
 /* count_bytes: counts[v] += number of bytes v in src[0, n). All tiers use this function, so the
  * tables of kernels do not have it. It uses eight arrays of counts: a count that was stored a few
- * cycles ago is slow to load, and in skewed planes most bytes have the same count. So equal
- * neighbours use different arrays.
+ * cycles ago is slow to load, and in many planes most bytes are equal. So equal neighbours are
+ * counted in different arrays.
  *
  *     bytes of w     0  1  2  3  4  5  6  7
  *     array          0  1  2  3  4  5  6  7     its count [byte]
@@ -3785,8 +3785,8 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But the table is a
- * permutation in which most rows just count up: in such a row the distance between an entry and its
+/* AVX2 looks up among only 16 entries, so the table is 16 rows of 16. But the table is a
+ * permutation, and most of its rows just count up: there, the distance between an entry and its
  * place is constant. One shuffle, by a place's upper 4 bits, finds the row's distance. For each row
  * that does not count up, a shuffle by the lower 4 bits adds corrections. All sums are modulo 256.
  *
@@ -4013,8 +4013,8 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
 #endif
 
 #if LMC__X86
-/* vpcompressb sorts 64 elements at once into a register, which is then stored whole. The form with
- * a memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
+/* vpcompressb sorts 64 elements at once to a register; all of the register is then stored. The form
+ * with a memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
  * destination (https://github.com/llvm/llvm-project/issues/206849).
  *
  *     v                       a b c d e f g h ...
@@ -4142,9 +4142,9 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once, so any place in it is right. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
- * two constants each bit, spread to a byte, chooses. */
+/* Steps of 64 elements. A constant fills its half of x once, so every place in this half is right.
+ * The last step may be short; its mask is zero behind n, but it stores 64 bytes. Between two
+ * constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                                       lmc__side right, int has_left, int has_right)
 {
@@ -4517,8 +4517,8 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So a fused kernel takes one strip through all stages, then the next strip:
+ * Each does the work of several kernels. But a block does not fit into the first cache. So a fused
+ * kernel takes one strip through all stages, then the next strip:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -4528,8 +4528,8 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
  * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
- * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip.
+ * The vector loops process only whole steps or strips, and return how far they came, an
+ * lmc__progress; the kernels of the tier do the rest of the block, strip by strip.
  */
 
 /* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
@@ -4576,18 +4576,18 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 
 #define LMC__PAGE 4096u
 
-/* Is called with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it
- * prefetches from the page behind the page of data[i]. Else the first access to a page waits until
- * its address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
- * does no harm where the data ends before that page. */
+/* Call it with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it prefetches
+ * from the next page. Else the first access to a page waits until its address is translated, and
+ * other stores and prefetches wait, too. A prefetch cannot fault: it does no harm where the data
+ * ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
- * hardware sees no order from which to predict the next reads. */
+/* How many bytes ahead encoders fetch. They have just read samples from all parts of the block, so
+ * the hardware cannot predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
@@ -4697,7 +4697,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 /* == kernels/split_root.h ====================================================================== */
 
 /*
- * split_root: the first thing an encoder does to a block, in one pass over it:
+ * split_root: the first step of encoding a block, in one pass over it:
  *
  *   src --crc32c--> the result; --sum64--> *sum, if sum is not NULL
  *    |
@@ -4708,11 +4708,11 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  *                        --partition at root->split--> root->mask, root->left, root->right
  *
  * The last step makes the root of one plane's tree; root->n_right becomes the number of ones in the
- * mask. left and right may be NULL (not wanted), and left may be the row itself. What the row holds
- * afterwards is not defined: to have the plane's bytes, call again without a root.
+ * mask. left and right may be NULL (not wanted), and left may be the row itself. The row's bytes
+ * are then undefined: to get the plane's bytes, call again without a root.
  *
- * All bytes of a plane go through the root, and here they are in registers already: this saves
- * three passes over the plane.
+ * The root needs all bytes of a plane, and here they are in registers already: this saves three
+ * passes over the plane.
  *
  * src is read exactly, and only once, as it may change meanwhile: planes, root and CRC are of the
  * same bytes. Planes other than the root's, and root->mask, are written exactly; left and right are
@@ -4723,8 +4723,8 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 /* Elements [done.n, n), strip by strip. This defines split_root; the other tiers end with it.
  *
  * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
- * most i ranks were written to left before. What partition stores behind them reaches, at worst,
- * the next strip's place in the row, which split fills later:
+ * most i ranks were written to left before. The bytes that partition stores behind them may reach
+ * the next strip's place in the row, but split fills it later:
  *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
  *            0                    i - n_right        i                     i + m */
@@ -4811,8 +4811,8 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *
  * The CRC is computed in four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while elements [j, j + 32) are split, the CRC reads 8 * width
- * bytes of each lane, from byte j * width / 4 on. These are not the bytes that are split, but as
- * many. All are in the first cache. crc32 uses none of the units that vectors need.
+ * bytes of each lane, from byte j * width / 4 on. These are other bytes than those that are split,
+ * but equally many. All are in the first cache. crc32 uses none of the units that vectors need.
  *
  *     strip        | lane 0      | lane 1      | lane 2      | lane 3      |      8192 bytes
  *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
@@ -4931,7 +4931,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
  *
  * So the products of a step do not wait for each other, and the same loads serve both CRC and
  * split. The register at the start, all ones, is added to the first vector: `start` is that
- * register in the first step, then 0, so the first step needs no own code. */
+ * register in the first step, then 0, so the first step needs no code of its own. */
 LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
                                                              const lmc__parted *root,
                                                              const uint8_t *src, size_t n,
@@ -5002,7 +5002,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
         return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
-/* Rare cases are done by strips: a root that is not the top plane, and elements of 8 bytes. */
+/* Rare cases are done strip by strip: a root that is not the top plane, elements of 8 bytes. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
     LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \
@@ -5030,8 +5030,7 @@ LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
 /* == kernels/join_root.h ======================================================================= */
 
 /*
- * join_root: the last thing a decoder does to a block, in one pass over it, and the inverse of
- * split_root:
+ * join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
  *
  *   source->planes->row[0 .. width)
  *     |
@@ -5047,10 +5046,10 @@ LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
  * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
  * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * If streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
  * join_root once for each block, after it has checked the whole payload.
  *
- * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * If the output is far larger than the caches, streaming stores save half of the memory traffic:
  * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
  * CRC and sum must be computed before.
  */
@@ -5450,7 +5449,7 @@ LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 }
 
 /* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
- * grows, and one pass over both is enough. */
+ * grows, and one pass over keys and thresholds is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -5460,7 +5459,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This defines the counts; the vector loops end with it. */
+/* Counts elements one by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -5847,7 +5846,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 /* == kernels/group.h =========================================================================== */
 
 /*
- * group: what an encoder does to a block that has a prediction (spec 5.1, 5.2), in one pass:
+ * group: turns a block with a prediction into lists of residual bytes (spec 5.1, 5.2), in one pass:
  *
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
@@ -5866,9 +5865,9 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
  *
  * Whole vectors are stored: the bytes behind the elements (the dots) are overwritten by the next
- * store, or lie in the list's slack. A step also stores to the lists of classes of which it has no
- * element. So every class has lists with slack, even empty ones, and no two lists share slack.
- * Stores to many lists in turn limit the speed, so a step makes as few stores as possible.
+ * store, or lie in the list's slack. A step stores to the lists of all classes, even to those that
+ * get no element. So every class has lists with slack, even empty ones, and no two lists share
+ * slack. Stores to many lists in turn limit the speed, so a step makes few stores.
  *
  * src and base are read exactly. They may change meanwhile, so they are read only once: lists and
  * CRC are of the same bytes. No arrays may overlap. The sizes of the lists come from count_classes
@@ -5908,8 +5907,8 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     memcpy(done->next, next, sizeof next);
 }
 
-/* Elements [done->n, n), one by one, a strip at a time. This defines group; the other tiers end
- * with it. */
+/* Groups elements [done->n, n) one by one, a strip at a time. This defines group; the other tiers
+ * end with it. */
 static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                 const lmc__delta_block *block, lmc__delta_progress *done)
 {
@@ -5933,8 +5932,8 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
 }
 
 #if LMC__NEON || LMC__X86
-/* A step of up to LMC__SORTED elements is sorted by class, each class into a row of elements; then
- * each row is split into its lists. So each element needs one store.
+/* The elements of a step, at most LMC__SORTED, are sorted by class into one row for each class;
+ * then each row is split into its lists. So each element needs one store.
  *
  *     class of the element     0  1  1  0  1  0  0  1
  *     residual                 q  r  s  t  u  v  w  x
@@ -6077,8 +6076,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
 
 #if LMC__X86
 /* Whole steps of 128 elements, all in registers; the CRC is as in split_root. The places of a
- * class's elements are compressed, those of elements 64 to 127 behind the others, and each plane is
- * permuted by these places.
+ * class's elements are compressed (those of elements 64 to 127 are behind the others), and each
+ * plane is permuted by these places.
  *
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
@@ -6086,8 +6085,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
  *     x[j] = v[p][places[j]]             vpermi2b looks up 128 bytes across two vectors
  *
  * In a step most lists get at most 32 elements. Storing 32 takes fewer cycles than storing 64. For
- * a class with more than a fifth of all elements 64 are always stored, so that the branch is
- * predicted well. */
+ * a class with more than a fifth of all elements, always 64 are stored, so that the CPU predicts
+ * the branch well. */
 LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
@@ -6202,8 +6201,8 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
- * zero, so classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. The shuffle gives zero at all other
+ * places, so the results of the classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -6217,8 +6216,8 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  * most frequent one (no change), needs nothing at all.
  */
 
-/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next counts
- * the elements of all classes, also of classes without a list. */
+/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next[] counts
+ * the elements of all classes, even of classes without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -6512,8 +6511,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
  * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
  * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
- * bytes; base's element and this give the element of dst. dst may be base; then only changes are
- * written. Returns the CRC-32C of dst.
+ * bytes; the element of base and this residual give the element of dst. dst may be base; then only
+ * changes are written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
@@ -6523,8 +6522,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * elements that have not changed are only copied and added to the CRC.
  *
  * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far both arrays are read, apart from LMC__PAD bytes behind that. A number beyond the
- * class's elements changes nothing.
+ * decides how far both arrays are read; LMC__PAD bytes behind this end may be read, too. A number
+ * beyond the class's elements changes nothing.
  */
 
 /* Notes element i before it changes. */
@@ -6680,7 +6679,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
 
 /* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
  * from entry n on; `seen` is subtracted from the numbers. Returns how many it took. There is no
- * branch for each change, because it could not be predicted. */
+ * branch for each change, because a CPU cannot predict it. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -6858,7 +6857,7 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+/* Restores the whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
  * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
  * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \
@@ -6910,17 +6909,17 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 /*
  * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: writes the elements of src that differ from those of base to `changed`. Returns
+ * list_changes: lists in `changed` the elements of src that differ from those of base. Returns
  * their number, or SIZE_MAX if it exceeds `most`. changed has room for `most` elements; LMC__PAD
  * bytes behind its array `place` may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
- * returned. The block is coded from this list alone. So the list has the elements, too: fetching
- * them later, one by one from all over the block, would be slow. src and base may change meanwhile.
+ * returned. The block is coded from this list alone. So the list has the elements, too: to fetch
+ * them later, one by one from the whole block, would be slow. src and base may change meanwhile.
  * They are read only once, so the list and the CRC are of the same bytes.
  *
  * rank_changes: ones[c] = the ranks of the changed elements of class c. A rank is the number of
  * elements of the class before the element in base: the place of its one bit in the class's mask.
  * counts[c] = elements of class c in base. The class of a changed element follows from
- * changed->before, even if base has changed since. So the lists have the lengths that count_classes
+ * changed->before, even if base was changed later: so the lists have the lengths that count_classes
  * gave for changed->before. Most of the time is for counting the many unchanged elements, with
  * vectors as in count_classes. src and base are read exactly.
  */
@@ -7070,8 +7069,8 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
 }
 
 /* 256 bytes in a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind the valid ones.
- * So no branch depends on the data, which a CPU cannot predict. The elements are added once for
- * each strip, from its copies. */
+ * So no branch depends on the data: a CPU cannot predict such branches. The elements are added once
+ * for each strip, from its copies. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -7198,7 +7197,7 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 
 #if LMC__NEON
 /* The next step of 64 elements; m[c] is the mask of the elements in class c. An element's rank is
- * its class's count before the step, plus the ones before the element in the class's mask. */
+ * the count of its class before the step, plus the ones before it in m[c]. */
 LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
                                 unsigned n_classes)
 {
@@ -7266,8 +7265,8 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
     return (uint32_t)(pairs * 0x0001000100010001 >> 48);
 }
 
-/* Steps of eight groups. With the tally of each step, keys are compared only in groups that have a
- * changed element. */
+/* Steps of eight groups. The tally has the counts of each group, so keys are compared only in
+ * groups that have a changed element. */
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
@@ -7419,7 +7418,7 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 #ifndef LMC_NO_ENCODER
 /* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. This is
  * IEEE's division, done with integers. A mantissa of 24 bits, shifted up by 9, divided by one of 8
- * bits gives 25 or 26 bits: 24, and one or two that decide the rounding. Only exact divisions give
+ * bits gives 25 or 26 bits: 24 bits, and 1 or 2 that decide the rounding. Only exact divisions give
  * ties, which are rounded to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
@@ -7610,7 +7609,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
- * leaves the rest to the scalar one. */
+ * leaves the rest to the scalar kernel. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
 typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -7729,8 +7728,8 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 #ifndef LMC_NO_ENCODER
 /* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Only normal
  * numbers can be on the grid, and +0, which is symbol 0. The symbol of an x that is off the grid is
- * replaced, so its value before does not matter. The exceptions are counted in each lane, to be
- * added up at the end: less than 2^31, as n is. */
+ * replaced, so any value may be there before. The exceptions are counted in each lane, and added up
+ * at the end: less than 2^31, as n is. */
 LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i32v x,
                                           lmc__i32v is_off, lmc__i32v *exceptions)
 {
@@ -7749,7 +7748,7 @@ LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i
  *
  *     v = |x| / scale         the quotient as F32
  *     min(v, 65536)           compared as bits, which for positive floats have the order of the
- *                             numbers; NaN and infinity are above, and so cut as well
+ *                             numbers; NaN and infinity are above, and so are cut, too
  *     (int)(v + v)            floor(2 v): doubling is exact, converting cuts off the fraction
  *     (that + 1) >> 1         floor(v + 1/2), by integers: v + 0.5 in F32 could round up itself
  *
@@ -7939,7 +7938,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part on each line. The formatter would indent each line more than the one before. */
+/* One part on each line. The formatter would indent each line more than the line before. */
 /* clang-format off */
 /* The scalar tier, which every build has. Fused kernels call the others for each strip. */
 #if LMC__HAS_PART(KERNELS)
@@ -8301,8 +8300,8 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
- * elements because the root's mask has three 1 bits. */
+ * flat node. The first bit is the lowest bit of a byte. List sizes are not stored: the flat node
+ * has 3 elements, as the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -8415,7 +8414,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
  * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6 the symbols would not fit the one vector of unflatten. */
+ * may be nested. With D above 6, the symbols would not fit in the one vector of unflatten. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -8628,8 +8627,8 @@ typedef struct lmc__job {
  * LMC__PAD bytes of slack behind them). A function that pushes lists sets stack.top back to free
  * them. Nothing is kept from one block to the next.
  *
- * The most that is on the stack at once, for a block of n elements of w <= 8 bytes. A *row* is a
- * list of n bytes; m = n / 8 is the bytes of a mask.
+ * The table has the most that is on the stack at once, for a block of n elements of w <= 8 bytes. A
+ * *row* is a list of n bytes; m = n / 8 is the bytes of a mask.
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
@@ -8659,7 +8658,7 @@ typedef struct lmc__job {
  * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
  * all classes, and the masks' stack. The pads are counted for the widest elements, so that a
  * workspace for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can
- * fail; each is checked all the same. */
+ * fail; yet each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -8687,7 +8686,7 @@ LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
 typedef struct lmc__plan {
     uint8_t lengths[256];   /* of the symbols' codes; 0: no code */
     unsigned escape_length; /* 0: no escape */
-    unsigned first, last;   /* all symbols with a code are in [first, last] */
+    unsigned first, last;   /* every symbol with a code is in [first, last] */
     int is_one_symbol;      /* the sample has only one symbol: the list may be constant */
     uint64_t bits;          /* that the list takes; estimated */
 } lmc__plan;
@@ -8762,7 +8761,7 @@ typedef struct lmc__encoder {
     lmc__stack stack;
     uint8_t *out;   /* where the payload's next byte goes */
     uint32_t worth; /* of a bit, as time: see cost.h */
-    uint8_t *end;   /* the payload's limit: a longer one is not worth coding */
+    uint8_t *end;   /* the payload's limit: a longer payload is not wanted */
 } lmc__encoder;
 
 /* == codec/cost.h ============================================================================== */
@@ -8866,7 +8865,7 @@ typedef struct lmc__block_coding {
     int has_sum;         /* *block->sum is the sum64 of the elements in the payload */
 } lmc__block_coding;
 
-/* Writes the header to dst, behind which the payload must already be. */
+/* Writes the header to dst. The payload must already be behind it. */
 static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding, unsigned width,
                                   size_t n, const lmc__kernels *k, uint32_t number)
 {
@@ -9115,8 +9114,8 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 
 /* == codec/plan.h ============================================================================== */
 
-/* Chooses how a list of bytes is coded (spec 6): raw, as a constant, or by which tree.
- * The choice uses only the counts of the list's symbols, mostly in a sample.
+/* Chooses how a list of bytes is coded (spec 6): raw, as a constant, or as a tree, and which tree.
+ * It uses only the counts of the list's symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, with logarithms as integers: machines differ in
  * the last digit of log2 of floats, but must write the same bytes. */
@@ -9183,9 +9182,9 @@ enum lmc__choice {
  * copy. */
 #define LMC__MIN_SAVING 200u
 
-/* 1 if a list is not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit
- * for each symbol but one (Miller, 1955): `eighths` 6 corrects this. With 7, lists near the limit
- * count as raw, too. */
+/* 1 if a tree would save too little for a list. A sample's entropy is too low, by about 1 / (2 ln
+ * 2) of a bit for each symbol but one (Miller, 1955): `eighths` 6 corrects this. With 7, lists near
+ * the limit count as raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
@@ -9274,8 +9273,8 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *                     -> else                tree
  *
  * worth: of a bit, as time (cost.h). An escape is needed if symbols were escaped, if the list may
- * have symbols that the sample does not have, or if there is only one symbol: a code has at least
- * two leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
+ * have symbols that the sample lacks, or if there is only one symbol: a tree has at least two
+ * leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
  * entries of `order` differ by the symbol, so every sort gives the same result. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -9322,8 +9321,8 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     escaped = total -
               lmc__fill_units(order, n_leaves - (has_escape ? 1u : 0u), n_symbols, n_kept, counts);
 
-    /* The escape must be the last leaf, so it gets the longest code, whatever its weight. Rarer
-     * symbols get the shorter codes before it; the set of lengths stays the same. */
+    /* The escape must be the last leaf, so it gets the longest code, whatever its weight. So rarer
+     * symbols get shorter codes than it; the set of lengths stays the same. */
     memset(plan->lengths, 0, sizeof plan->lengths);
     plan->first = 255;
     plan->last = 0;
@@ -9348,10 +9347,10 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 /* == codec/sample.h ============================================================================ */
 
 /* Samples of blocks, for the encoder's choices. A block of up to 8192 elements is its own sample.
- * Other blocks are cut into 128 equal *steps*, and each step gives a *run* of 64 neighbours,
- * because a cache line is fetched as a whole. The place of a run in its step varies: else all runs
- * of a matrix whose rows have a power of two elements would be in the same columns. The places
- * depend only on the block's size, so that bytes depend only on the input. */
+ * Other blocks are cut into 128 equal *steps*. A sample has a *run* of 64 neighbours from each
+ * step, as a cache line is fetched as a whole. The place of a run in its step varies: else, if a
+ * matrix has rows of 2^k elements, all runs would be in the same columns. The places depend only on
+ * the block's size, so that bytes depend only on the input. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -9364,7 +9363,7 @@ typedef struct lmc__block {
     enum lmc__order order, own; /* with and without a prediction (see dtypes.h) */
     enum lmc_level level;
     uint64_t *sum; /* gets the elements' sum64 if they are coded as planes; or NULL */
-    int may_group; /* 1: Grouping need not be 0 (see is_ungrouped in job.h) */
+    int may_group; /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
 } lmc__block;
 
 /* Sets what follows from src and the dtype. */
@@ -9419,7 +9418,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
 /* The planes of a sample. The caller pops its lists from the stack when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
-    uint8_t *room;      /* for its elements; NULL if these are all of the block's */
+    uint8_t *room;      /* for its elements; NULL if the sample is the whole block */
     size_t n;           /* its elements */
 } lmc__sample;
 
@@ -9471,8 +9470,8 @@ static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, siz
     return counts;
 }
 
-/* Chooses how to code a list of n bytes, by the given number of quarters of a sample of the list;
- * with 0, by the whole list. */
+/* Chooses how to code a list of n bytes, by the given number of quarters of a sample of it; by the
+ * whole list if quarters is 0 or the list is short (at most 2 * LMC__SAMPLE_SIZE). */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
 {
@@ -9494,9 +9493,9 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
 }
 
 /* Estimates by a sample the order-0 entropy of size bytes that are split with this width and order:
- * bits per byte, in 1/1024. Each plane counts 128 bits more than its entropy, but at most as raw,
- * so that chance does not decide between planes that hardly compress. UINT64_MAX if there is no
- * room, which cannot happen. */
+ * bits per byte, in 1/1024. A plane is counted with 128 bits more than its entropy, but at most
+ * with its raw size, so that chance does not decide between planes that hardly compress. UINT64_MAX
+ * if there is no room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {
@@ -9599,8 +9598,8 @@ static void lmc__put_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
- * before this bit: the sum of quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j (b and j count from 0). Before it are b - j
+ * zeros, which is the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
@@ -9650,7 +9649,7 @@ typedef struct lmc__gaps {
     uint64_t sum, word; /* of low parts; bits that were read but not used */
 } lmc__gaps;
 
-/* Reads all that is before the quotients. in: behind the mode byte of a mask of n bits; end: of the
+/* Reads everything before the quotients. in: behind the mode byte of a mask of n bits; end: of the
  * payload; mode: LMC__MASK_GAPS or more. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
@@ -9753,17 +9752,17 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * *nested*: its bytes are a list, coded by the same recursion with a frozen tree (tree.h). Masks of
  * that tree may be nested, too.
  *
- * Functions here return 0 if the output would pass e->end. Then the output is useless, and the list
- * is overwritten. They also return 0 if the list has a symbol without a code and there is no
- * escape, because elements have changed after they were counted (put_block.h). Such a symbol's rank
- * is above those of all leaves: it goes right at each node, and is found at the last leaf. */
+ * Functions here return 0 if the output would go beyond e->end. Then the output is useless, and the
+ * list is overwritten. They also return 0 if the list has a symbol without a code and there is no
+ * escape, because elements changed after they were counted (put_block.h). Such a symbol's rank is
+ * above those of all leaves: it goes right at each node, and is found at the last leaf. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* 1 if nesting a mask probably saves bits that are worth the time of nesting (cost.h). A nested
- * mask takes about n / 200 bits more than its entropy. A short mask does not reach all nodes: one
- * node for eight bytes is counted. */
+/* 1 if nesting a mask probably saves enough bits for the time that nesting takes (cost.h). A nested
+ * mask takes about n / 200 bits more than its entropy. The bytes of a short mask do not reach all
+ * nodes of the tree: one node for eight bytes is counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -9778,7 +9777,7 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
 
 /* The level of the frozen tree (spec 6.4) for a mask of n bits, of which `rarer` are the rarer bit.
  * From level 2 on, the level is chosen whose probability has the nearest logarithm. The limits of
- * levels 0 and 1 are where two trees cost the same (spec/frozen_trees.py). */
+ * levels 0 and 1 are where the codes of two levels are equally long (spec/frozen_trees.py). */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -9792,9 +9791,9 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* Writes the nested code of a mask of size bytes to `code`, which has room for size bytes. Returns
- * its size, or `size` if it would not be smaller. list and spare: lists of size. The mask may
- * already be at e->out, and stays there if its code is not smaller: so e->out is set to `code`
- * meanwhile. */
+ * its size, or `size` if it would not be smaller. list and spare: lists of `size` bytes. The mask
+ * may already be at e->out, and must stay there if its code is not smaller: so e->out is set to
+ * `code` meanwhile. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -9915,8 +9914,8 @@ static int lmc__put_class_mask(lmc__encoder *e, const uint8_t *mask, const uint3
  *     left    |  right's spare                        |
  *     right   |  n_right elements      | free         |      while the right child is coded
  *
- * Kernels may write LMC__PAD bytes behind a list. Behind the left child's elements is free room,
- * and behind its spare is the slack of `right`. */
+ * Kernels may write LMC__PAD bytes behind a list. They may do so here: behind the left child's
+ * elements is free room, behind its spare the slack of `right`. */
 static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
@@ -9952,13 +9951,13 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 /* Writes a node of e->scratch->trees[node.nesting]. list: ranks of its n elements, overwritten;
  * spare: a list of n.
  *
- * The cases of spec 6.2: no bytes if there are no elements or one symbol; for the escape the
- * symbols, mapped back from ranks; for a flat node bit planes; else a mask and two children. The
+ * What is written (spec 6.2): nothing if there are no elements or one symbol; for the escape, the
+ * symbols, mapped back from ranks; for a flat node, bit planes; else a mask and two children. The
  * partition writes the mask to its place in the output. Only if it does not fit there, the mask is
  * made on the stack: a nested mask may fit. A child that is one symbol needs no list.
  *
  * Recursion is at most 15 deep in each of up to three trees. Time is O(n) for each level of the
- * tree, so at most 15 n; for skewed lists little more than n. */
+ * tree, so at most 15 n; for lists with few frequent symbols little more than n. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -10082,7 +10081,7 @@ enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* Writes a list of n bytes as its plan says. The lists row and spare are overwritten. root: as for
  * lmc__put_root, or NULL. A tree must be shorter than raw, which takes n + 1 bytes with its mode.
- * It checks whether a list really is constant: a sample may be wrong, or elements have changed. */
+ * It checks whether a list is really constant: a sample may be wrong, or elements have changed. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
@@ -10218,8 +10217,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  * If the first planes are raw, the split writes them to their place in the payload. With bf16 these
  * are all planes except the exponents. */
 
-/* The planes of a block, and all that is needed to make them again: coding a plane overwrites its
- * row, and if its tree was too long (LMC__PUT_SPOILED), all planes are split once more. */
+/* The planes of a block, and what is needed to make them again: coding a plane overwrites its row.
+ * If its tree was too long (LMC__PUT_SPOILED), all planes are split again. */
 typedef struct lmc__split_block {
     const lmc__block *block;
     lmc__planes planes;
@@ -10326,8 +10325,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  *
  * At first each key is a class; then neighbours are merged. A merge saves the headers of a class,
  * and costs bits because the two distributions differ. The size of a class is estimated from its
- * residuals' *magnitudes*: small residuals are counted one by one, others by half octaves. The bits
- * within half octaves are noise, which costs the same with any classes. */
+ * residuals' *magnitudes*: small residuals are counted one by one, others by half octaves. The
+ * other bits are noise, which takes the same space with any classes. */
 
 /* A list of the changed elements, if they are few. Then the block is coded from this list alone. */
 typedef struct lmc__changes {
@@ -10336,7 +10335,7 @@ typedef struct lmc__changes {
     uint32_t crc; /* of all elements, if there is a list */
 } lmc__changes;
 
-/* The changed elements of a block, as a block. */
+/* A block that has only the changed elements of a block. */
 static lmc__block lmc__changed_block(const lmc__block *block, const lmc__changes *changes)
 {
     lmc__block changed = *block;
@@ -10356,11 +10355,11 @@ typedef struct lmc__delta {
     size_t border; /* bytes: if it is larger, coding without the prediction may be better */
 } lmc__delta;
 
-/* More classes than lmc__effort says make deltas that are not sparse up to 2 % smaller, but each
- * class takes time to decode. Levels FAST and DEFAULT add a class if at most a fifth of the
- * elements has changed. If the limit is then LMC__DEFAULT_CLASSES, one more class is used if it
- * saves 1/LMC__MORE_SAVING of the bits. In a sparse delta each class must save 1/2048 of the bits,
- * or 1/256 if the delta takes more than n / 16 bits. */
+/* More classes than in lmc__effort make deltas that are not sparse a little smaller, but each class
+ * takes time to decode. Levels FAST and DEFAULT add a class if at most a fifth of the elements has
+ * changed. If the limit is then LMC__DEFAULT_CLASSES, one more class is used if it saves
+ * 1/LMC__MORE_SAVING of the bits. In a sparse delta each class must save 1/2048 of the bits, or
+ * 1/256 if the delta takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
@@ -10369,8 +10368,8 @@ typedef struct lmc__delta {
 #define LMC__SPARSE_ONE_IN 20u
 
 /* Elements in each run of the sample, by default: half as many as in other samples, because this is
- * faster and hardly makes deltas larger. Blocks below 32768 elements have room for half of
- * these. */
+ * faster and hardly makes deltas larger. Blocks below 32768 elements have runs of half this size:
+ * they have no more room. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number that is folded to 0, 1, 2 ... Most residuals are below
@@ -10476,7 +10475,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one constant width. Returns the bitwise or of all residuals. */
+/* Does lmc__count_keys for one constant width. Returns the bitwise or of all residuals. */
 LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
     lmc__key_counts *const classes = m->classes;
@@ -10606,7 +10605,7 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
 }
 
 /* Finds the best classes. m->classes: counts by key of a sample in which n_equal residuals are
- * zero. Sets all of delta but its changes and border.
+ * zero. Sets all members of delta except changes and border.
  *
  * While more than LMC__FEW_CLASSES are left, it merges the two neighbours whose merge saves most or
  * costs least: at most 255 merges, of O(LMC__MAGNITUDES) each. Then it calls lmc__cut_classes. The
@@ -10650,7 +10649,7 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
 }
 
 /* Estimates the bits of a block of n elements without a prediction: the sum over its planes, each
- * estimated as in lmc__is_raw, but not larger than raw. rows: lists for the planes. The delta's
+ * estimated as in lmc__is_raw, and at most its raw size. rows: lists for the planes. The delta's
  * estimate uses the same sample, so both have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
@@ -10689,8 +10688,8 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* For elements of 4 or 8 bytes whose changes are not listed. If most residuals are zero, the delta
- * is sparse: one mask says which elements have changed. Else the lowest planes become natural
+/* Used for elements of 4 or 8 bytes if the changes are not listed. If most residuals are zero, the
+ * delta is sparse: a mask says which elements have changed. Else the lowest planes become natural
  * planes, which are not grouped, if they are noise even with the prediction: grouping would save
  * nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
@@ -10725,7 +10724,7 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* Decides whether and how to code a block against its prediction. Both estimates come from one
  * sample and are wrong by some percent, so they decide only if they differ by an eighth. From level
- * MAX on both ways are tried unless the delta takes less than half: so a prediction never makes a
+ * MAX on, both ways are tried unless the delta takes less than half: so a prediction never makes a
  * block larger. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
@@ -10770,9 +10769,9 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
 
 /* == codec/put_delta.h ========================================================================= */
 
-/* Writes the payload of a block against its prediction (spec 5.2), as plan_delta.h has chosen. One
- * pass over the elements and the base (the kernel group) computes the residuals, sorts them into
- * classes by the prediction, and splits them:
+/* Writes the payload of a block against its prediction (spec 5.2), in the form that plan_delta.h
+ * has chosen. One pass over the elements and the base (the kernel group) computes the residuals,
+ * sorts them into classes by the prediction, and splits them:
  *
  *     elements \                                    class 0: plane 0 .. w-1 \
  *               residual -> by the key to ->        class 1: plane 0 .. w-1  } lists, coded
@@ -10885,8 +10884,8 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 }
 
 /* Writes one list of a class. If its tree is longer than the list, all lists are made again from
- * the elements; the CRC shows that these are the same. Returns 0 if there is no room, or if
- * elements have changed. */
+ * the elements; the CRC shows whether the elements are the same. Returns 0 if there is no room, or
+ * if elements have changed. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -10903,8 +10902,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap. Returns 0
- * if it is not, or if elements or prediction are found to have changed.
+/* Returns the size of the payload; 0 if it is not smaller than the elements, exceeds cap, or if the
+ * elements or the prediction have changed meanwhile.
  *
  * A first pass over the prediction counts the elements of each class: this number is the length of
  * its lists. Classes without elements have no mask and no lists; classes without coded elements
@@ -10956,16 +10955,16 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 
 /* == codec/put_block.h ========================================================================= */
 
-/* Encodes a block: as planes, as a delta against its prediction, or stored. It chooses the smallest
- * form, as far as estimates can tell.
+/* Encodes a block: as planes, as a delta against its prediction, or stored. It chooses the form
+ * that is probably the smallest, by estimates.
  *
  * A program may change the elements while they are encoded (CONTRACT in lmc.h). The output must
  * still decode, to a mixture of old and new elements. So all of a payload, and Content_CRC, come
  * from one reading: one pass copies the elements to planes or classes, and computes the CRC of the
  * copied bytes. Other readings (samples, counts) are only for choices, and a choice can code any
- * elements. One exception, a symbol that was not counted in a tree without an escape, is found when
- * the copy is coded. If the copy was overwritten and must be made again, its CRC has to be the
- * same. If elements are found to have changed, the block is stored.
+ * elements. Only in a tree without an escape, a symbol that was not counted has no code: this is
+ * found when the copy is coded. If the copy was overwritten and must be made again, its CRC has to
+ * be the same. If either check fails, the elements have changed, and the block is stored.
  *
  *     lmc__encode_block      header; stores a block                this file
  *     lmc__encode_payload    the best of several levels            this file
@@ -11013,8 +11012,8 @@ static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t
     return coding;
 }
 
-/* Encodes in the smaller of two ways. lmc__plan_delta's verdict comes first, so that most blocks
- * are coded only once:
+/* Encodes in the smaller of two ways. lmc__plan_delta's verdict decides what is tried, so that most
+ * blocks are coded only once:
  *
  *   1  the delta, if the verdict is DELTA; done if it takes at most delta.border bytes
  *   2  else without the prediction (direct)
@@ -11088,7 +11087,7 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
     return crc;
 }
 
-/* Stores job's block; there must be room. */
+/* Stores job's block. The caller has checked that there is room. */
 static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned width)
 {
     lmc__block_coding coding;
@@ -11101,8 +11100,8 @@ static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned widt
 }
 
 /* Encodes job's block, but does not quantise it: the payload, then the header, which has the
- * payload's CRC. If no payload is smaller than the elements, these are stored. DST_TOO_SMALL: there
- * is no room for the header, or for a block that must be stored. */
+ * payload's CRC. If no payload is smaller than the elements, the elements are stored.
+ * DST_TOO_SMALL: there is no room for the header, or for a block that must be stored. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, void *ws,
                                          size_t ws_size)
 {
@@ -11134,8 +11133,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     return LMC_OK;
 }
 
-/* For LMC_AUTO each byte counts as an element, so that any guessed width is within the limit and
- * the workspace. */
+/* For LMC_AUTO each byte counts as an element: then the limit and the workspace suffice for every
+ * width that may be guessed. */
 LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -11171,11 +11170,10 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 /* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
  * To decode a node, its left and right child are decoded, and merged by the node's mask.
  *
- * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two things
- * that are read become lengths or addresses. One is the number of ones of a mask: it is at most the
- * mask's known n, because the bits behind n must be zero. The other is the code lengths: they
- * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
- * a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two values
+ * from the input become lengths or addresses. The number of ones of a mask is at most the mask's
+ * known n, because the bits behind n must be zero. Code lengths become a tree only if they fill the
+ * code space exactly (tree.h). Recursion is at most 15 deep in a tree, and 3 trees deep. */
 
 /* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
@@ -11292,10 +11290,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
- * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
- * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
- * behind the left child's list, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements are written to list, its children's to spare, one child
+ * behind the other, its grandchildren's to list, and so on. Each merge reads one buffer and writes
+ * the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is behind the
+ * left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -11473,7 +11471,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 /* == codec/get_sparse.h ======================================================================== */
 
 /* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
- * list of indices, and its planes a list of residuals. The kernel patch does the rest.
+ * list of indices, and its planes a list of residuals. The kernel patch applies them.
  *
  *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
@@ -11745,7 +11743,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  * in decoders. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* Elements of a tensor on their way through a quantiser. */
+/* Elements of a tensor that are being quantised. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
     const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
@@ -11787,8 +11785,8 @@ static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *
  * Returns the number of exceptions, which are unchanged; their symbol is LMC__EXCEPTION. With
  * is_recovered each element that is not a point is an exception.
  *
- * A second call changes nothing: restored elements are points, or BF16 that are rounded points, and
- * have the same symbols. So a writer may get elements that were quantised in place. */
+ * A second call changes nothing: restored elements are points, or points rounded to BF16, and have
+ * the same symbols. So a writer may get elements that were quantised in place. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *in, uint16_t *symbols, uint8_t *dst)
 {
@@ -11841,7 +11839,7 @@ static int lmc__add_exceptions(lmc__exceptions *to, uint16_t *symbols, const uin
 }
 
 /* Makes codes, exceptions and CRC of all elements; content gets the restored elements. Returns 0 if
- * the exceptions do not fit; content and CRC are complete even then, because the block is then
+ * the exceptions do not fit; even then content and CRC are complete, because the block will be
  * stored. Elements and prediction may change meanwhile (put_block.h), so each strip of the
  * prediction is copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
@@ -11922,7 +11920,7 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
  * returned.
  *
  * One pass over the elements puts codes to `high` and `low`, and exceptions to the payload. Then
- * lmc__put_list codes a copy of each list, so that codes need not be made again. */
+ * lmc__put_list codes each list without changing it, so that codes need not be made again. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, uint32_t *crc)
@@ -12023,7 +12021,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * It is checked in this order: each number of the head, then how these go together, the table, the
+ * It is checked in this order: each number of the head, their combinations, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
  * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
  * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
@@ -12044,7 +12042,7 @@ typedef struct lmc__quantized_head {
     const uint8_t *positions, *values; /* of exceptions: u32 indices, ascending; elements */
 } lmc__quantized_head;
 
-/* The 32 bytes that every payload begins with:
+/* Every payload begins with these 32 bytes:
  *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
@@ -12144,7 +12142,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 /* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
  * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
  * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
- * more (or); else a byte without the top bit never is (and). */
+ * more (or). Else a byte without the top bit is never more (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -12275,7 +12273,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
- * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error, overwritten bytes of
  * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
@@ -12293,8 +12291,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks the payload of a block with a prediction by its CRC: all that can be checked without the
- * prediction. */
+/* Checks the payload of a block with a prediction by its CRC. No other check is possible without
+ * the prediction. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -12378,12 +12376,12 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == quantise/quantizer.h ====================================================================== */
 
-/* lmc_quantizer: the parameters for block codecs, their memory, and what is known of their loss.
- * fit.h makes it from a tensor's elements, snapshot/requantise.h from a tensor's blocks.
+/* lmc_quantizer: the parameters for coding blocks, their memory, and facts about the loss. fit.h
+ * makes it from a tensor's elements, snapshot/requantise.h from a tensor's blocks.
  *
  * The caller keeps it until all functions and objects that use it are done. It does not change, so
- * threads may share it. The codec treats a quantiser that keeps its tensor as it is (is_lossless)
- * like NULL. */
+ * threads may share it. A quantiser that keeps its tensor as it is (is_lossless) has the same
+ * effect as NULL. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -12774,7 +12772,7 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Packs the encoded wave, in order. memmove, because a block may move by less than its length. */
+/* Packs the encoded wave, in order. memmove: a block may move by less than its size. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -12795,7 +12793,7 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 
 /* Sets t->wave.jobs to encode up to max_jobs blocks from `first` on, in slots from `place` on. The
  * wave ends where dst has no room for another slot. The wave's first block may get less room than a
- * slot, because it may be small enough. Returns the number of jobs, at least 1. */
+ * slot: it may fit all the same. Returns the number of jobs, at least 1. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -12962,9 +12960,9 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. For such blocks, the next block's bytes or prediction
- * are prefetched, because slow stores delay loads.
+/* Sets the other members of a job whose block ends behind the start of the range: where its bytes
+ * are written, and whether past the caches. If so, the next block's bytes or prediction are
+ * prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */
@@ -12996,8 +12994,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
- * block are an error only if the range is the whole tensor. */
+/* In a loop, reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the
+ * last block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -13338,7 +13336,7 @@ typedef struct lmc__piece {
     uint32_t size;
     int in_tensor;
     unsigned phase; /* the piece begins at this byte of a word of the tensor */
-    /* a *part* is what one block has of one file; its first piece has its size and CRC, others 0 */
+    /* a *part* is one file's bytes in one block; its first piece has its size and CRC, others 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -13353,8 +13351,8 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: no hashes. Has room for, and gets, the SHA-256 of each tensor's bytes (state:
-     * content) and, when the file ends, of all bytes outside of tensors (state: outside) */
+    /* NULL: no hashes. Else it gets the SHA-256 of each tensor's bytes (computed in `content`) and,
+     * when the file ends, of all other bytes (in `outside`); it has room for them */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
@@ -13397,7 +13395,7 @@ static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
     lmc__sha256_init(sha);
 }
 
-/* The sum of the words (sum64.h) in size bytes, of which the first is byte `phase` of a word. */
+/* The sum of the words (sum64.h) in size bytes. The first byte is byte `phase` of a word. */
 static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
 {
     const size_t n = phase ? lmc__min(8 - phase, size) : 0;
@@ -13650,7 +13648,7 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
 
 /* == snapshot/pipeline.h ======================================================================= */
 
-/* How blocks pass through writer, restorer (restore.h) and reader, in waves (tensor/wave.h). An
+/* How the writer, the restorer (restore.h) and the reader code blocks in waves (tensor/wave.h). An
  * lmc__coder has the buffers, and runs the waves.
  *
  * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
@@ -13661,9 +13659,9 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
  *     write                           out[0]: w0 out[1]: w1
  *
- * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
- * are the caller's. For each worker, a wave has LMC__WAVE_SIZE decoded bytes, or one larger
- * block. */
+ * Writing and reading are two more tasks in the same call of the caller's lmc_parallel
+ * (lmc__step_task), so all threads are the caller's. For each worker, a wave has LMC__WAVE_SIZE
+ * decoded bytes, or one larger block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
@@ -13678,7 +13676,7 @@ typedef struct lmc__snapshot_job {
     uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes that are to be written; they stay in place until they are written. */
+/* Bytes to write; they must stay in place until they are written. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
@@ -13691,23 +13689,23 @@ typedef struct lmc__coder {
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; their bytes are in `out` of the wave before */
+    lmc__buffer parts; /* lmc__part; their bytes are in the previous wave's `out` */
     lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the current wave writes to out[out_number] */
     lmc_task task;       /* called for each job, with the coder as arg */
     lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
-    /* restoring in place: an earlier attempt has written the blocks of the wave. Their bytes were
-     * read back to dst, and only their CRCs are checked */
+    /* restoring in place: an earlier attempt has written the wave's blocks. Their bytes were read
+     * back to dst, and only their CRCs are checked */
     int is_written;
     /* restoring: each task writes its own block with this, instead of the sink; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
-     * read_portion: the maximum that is read beside one wave; when encoding, read_per_coded times
-     * the bytes that the wave codes */
+     * read_portion: the maximum that is read while one wave is coded; when encoding, read_per_coded
+     * times the bytes that the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
     /* bytes that are left of the previous read; they are copied in front of read_to, where there is
@@ -13735,8 +13733,8 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
- * be planned already: workspaces never shrink. in_parts: 1 to decode blocks of which only a part is
- * kept. */
+ * be planned already: their workspaces stay large enough. in_parts: 1 to decode blocks of which
+ * only a part is kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -13914,7 +13912,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* Adds bytes to write beside the next wave, unless size is 0 or there is no sink. */
+/* Adds bytes to write while the next wave is coded, unless size is 0 or there is no sink. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
@@ -13956,8 +13954,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
- * the error of the earliest bytes: of writing, else of blocks, else of reading. */
+/* Codes the planned wave, writes the parts, and reads the next bytes. If there are several errors,
+ * it returns the one of the earliest bytes: of writing, else of blocks, else of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -13987,7 +13985,7 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream. It is small, since nothing is coded beside it. Each later
+/* Size of the first read of a stream. It is small, since nothing is coded meanwhile. Each later
  * read is at most four times as large as the read before, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
@@ -14026,7 +14024,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* Absorbs the pieces of a wave, without hashes. */
+/* Absorbs the pieces of a wave; d must have no hashes. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -14038,8 +14036,8 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 /* == snapshot/names.h ========================================================================== */
 
 /* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
- * bits for each name. They must be small, since a snapshot has up to 2^32 files with up to 2^28
- * tensors each. No input makes them slower than n log n. */
+ * bits for each name. They must be small, since a snapshot may have 2^32 files with 2^28 tensors
+ * each. No input makes them slower than n log n. */
 
 /* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
@@ -14150,7 +14148,7 @@ typedef struct lmc__path_set {
     size_t n;
 } lmc__path_set;
 
-/* The entry of the path with these bits, or the free entry where it belongs. */
+/* The entry of the path with these bits, or the free entry where this path belongs. */
 static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
     uint64_t *const place = (uint64_t *)(void *)table->data;
@@ -14417,7 +14415,7 @@ static uint64_t lmc__zigzag(int64_t d)
  * put_files.h writes FILE bodies.
  *
  * The files of one FILE section, one after another, are a *stream*. The runs that follow the
- * section cut the stream; a run may cross from one file to the next. Most streams are one file.
+ * section divide the stream; a run may have parts of several files. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
@@ -14543,7 +14541,7 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
+/* Size of a tensor in bytes: the product of the shape, times bits, divided by 8. UINT64_MAX if the
  * division has a remainder, or the size is too large. No step can overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
@@ -15147,8 +15145,8 @@ LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset,
 
 /* Reads and writes RUN bodies (spec 4.2). */
 
-/* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
- * the run in order, without a gap. */
+/* A segment: a part of a run, predicted by one range of bytes. The segments of a run cover the run
+ * in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
     uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
@@ -15189,7 +15187,7 @@ static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned fea
     return LMC_OK;
 }
 
-/* Sets run->segments again after the buffer that has them may have moved. */
+/* Sets run->segments again: the buffer that has them may have been moved. */
 static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 {
     run->segments = run->n_segments
@@ -15247,9 +15245,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
- * cover; on return, including this run. Appends its segments to a buffer; an entry has at least 2
- * bytes, so memory is in proportion to the body. Checks that the segments end where the run ends,
- * within the stream. Does not check that the predictions exist. */
+ * cover; on return, including this run. Appends the run's segments to a buffer; in the body a
+ * segment has at least 2 bytes, so memory is in proportion to the body. Checks that the segments
+ * end where the run ends, within the stream. Does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -15585,7 +15583,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* Hashes n metadata entries, as in the index, but no entries that tell how the file was made. */
+/* Hashes n metadata entries, as in the index, except those that tell how the file was made. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -15648,7 +15646,7 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * base by the number of an *item*. Items are all tensors and all files without tensors, sorted by
  * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
- * Where a base is refused. Each check needs the checks before it:
+ * Checks of the base, and their errors. Each check needs the checks before it:
  *
  *   opening     lmc__open_origin         the base's description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; the header names
@@ -15820,7 +15818,7 @@ static enum lmc_status lmc__list_backwards(lmc__origin *o)
     return LMC_OK;
 }
 
-/* Whether a part between dots is a number: then the prefix names a layer, and was not added. */
+/* Whether a part between dots is a number: then the prefix names a layer; it was not added. */
 static int lmc__has_number(const uint8_t *prefix, size_t size)
 {
     size_t i, n_digits = 0, start = 0;
@@ -16109,7 +16107,7 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
 }
 
 /* Chooses the window to fill from `start` on. It is the window that ends there, so that reading on
- * does not displace the others; else the least recently used window. *follows: bytes that the
+ * does not replace other windows; else the least recently used window. *follows: bytes that the
  * window had up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
@@ -16173,9 +16171,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 #ifndef LMC_NO_ENCODER
 /* The writer simulates the meter of readers, so that no reader refuses what it has written (R9-6).
  * It does not know how the base will be cut into blocks, so it simulates each block size from 4 KiB
- * to 1 MiB. A prediction over the limit at any of these sizes is not made. A block that is in no
- * window costs three times its size: the decoded bytes, at most as many encoded bytes, and the
- * window that may be filled after the block. */
+ * to 1 MiB. A prediction that exceeds the limit at any of these sizes is not used. A block that is
+ * in no window costs three times its size: the decoded bytes, at most as many encoded bytes, and
+ * the window that may be filled after the block. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
@@ -16202,7 +16200,7 @@ static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uin
     return found;
 }
 
-/* Whether size bytes of a file of the base, from offset on, may be a prediction; then they are
+/* Whether size bytes of a file of the base, from offset on, may be a prediction; if so, they are
  * counted. Predictions with the same `request` are read at once. Only the first and the last block
  * count: for the blocks between them the limit grows by more than they cost. */
 static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_t size,
@@ -16269,8 +16267,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  * ranges once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them.
- * They must be whole elements and at most this size. Two more runs would take 200 bytes. */
+/* Bytes between small tensors, or a tensor of another dtype, join the run around them if they are
+ * whole elements and at most this size. Two more runs would take 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
 /* Gaps between tensors that may be headers have these sizes. A tensor of at most TINY_SIZE bytes
@@ -16416,8 +16414,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Reads bytes of a stream (of one file or several) through the caller's read_back. They are then
- * quantised if the tensor is quantised in the snapshot. */
+/* Reads bytes of a stream (of one file or several) through the caller's read_back. If the tensor is
+ * quantised in the snapshot, they are then quantised, too. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -16614,7 +16612,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* Whether the twin of t is not in a run yet: then t must be in a later run than its twin. */
+/* Whether the twin of t is in no run yet: if so, t must be in a later run than its twin. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -16911,9 +16909,9 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
  * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE,
  * because a RUN section says how many bytes follow.
  *
- * Each block has a slot in `out`, of the largest size that it may get. So sections and blocks of a
- * wave are in order, with gaps, and are written as parts. A run's section is in front of its first
- * block (head_size). */
+ * Each block has a slot in `out`, as large as the block may become. So sections and blocks of a
+ * wave are in order, with gaps between them, and are written as parts. A run's section is in front
+ * of its first block (head_size). */
 
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* runs of files of unknown size */
 #define LMC__MIN_SPAN_SIZE (3 * LMC__WAVE_SIZE)
@@ -16962,9 +16960,9 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Enlarges the run's blocks if the run is a sparse delta: if fewer than one element in 32 has
- * changed in samples of its first block, which is at data. In small blocks, headers, tables and
- * classes are large compared with so few changes. The run's section is not written yet. */
+/* Enlarges the run's blocks if the run is a sparse delta: in samples of its first block, at data,
+ * fewer than one element in 32 has changed. In small blocks, headers, tables and classes are large
+ * compared with so few changes. The run's section is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -17147,10 +17145,10 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 
 /* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they become blocks. The first block is carry and the bytes that it lacks (unless its run
- * chooses larger blocks); later ones are coded in place. data is valid only until this returns, so
- * even a small wave is encoded. The rest is copied to carry. But a rest of at most `room` bytes is
- * instead copied in front of the next read, and is passed again with it; *kept: its size. */
+ * Else they become blocks. `carry` has the first block's beginning, and is filled up from data
+ * (unless the run chooses larger blocks); later blocks are coded in place. data is valid only until
+ * this returns, so even a small wave is encoded. The rest is copied to carry. But a rest of at most
+ * `room` bytes is copied in front of the next read, for the next call; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -17177,7 +17175,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* the last block has bytes after the header */
+        /* the header's last block goes on after the header: its end is not here yet */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
@@ -17218,8 +17216,8 @@ static uint8_t *lmc__portion_at(const lmc__buffer *b)
     return b->data + LMC__PORTION_ROOM - (uintptr_t)b->data % LMC__LINE;
 }
 
-/* Reads a stream in spans of one wave, so that their bytes stay in the caches. Smaller spans would
- * cut blocks often. */
+/* Reads a stream in spans of one wave, so that their bytes stay in the caches; at least
+ * LMC__MIN_SPAN_SIZE, as smaller spans cut blocks often. The first reads are smaller (`limit`). */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;
@@ -17378,7 +17376,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 /* Allocates the writer, all zero, so that it can be freed after any error, and writes the header.
  * The options are copied, but not the objects to which they point. The base's fingerprint is
- * computed now. The base's bytes are read only if they predict something. */
+ * computed now. Bytes of the base are read only where they predict something. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -17440,7 +17438,7 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Whether reserved words of a caller's struct are set, which have no meaning yet. */
+/* Whether reserved words of a caller's struct are not 0. They have no meaning yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
@@ -17484,8 +17482,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return lmc__plan_file(w, file);
 }
 
-/* Ends the current file, all bytes of which must have been written. If the size is unknown, the
- * bytes that are left become the last run. */
+/* Ends the current file. All of its bytes must have been written. If the size is unknown, the bytes
+ * that are left become the last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     size_t rest;
@@ -17676,7 +17674,7 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
 
 /* == snapshot/arrays.h ========================================================================= */
 
-/* Makes a safetensors file from arrays in memory: the header that safetensors' own writer makes,
+/* Makes a safetensors file from arrays in memory: the header that the safetensors library makes,
  * then the data. So every loader of safetensors opens the restored file.
  *
  *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
@@ -17756,8 +17754,8 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* The order of safetensors: wide dtypes first, then by name. This order does not show duplicate
- * names of different dtypes; the writer finds and refuses them. */
+/* The order of safetensors: wide dtypes first, then by name. Duplicate names of different dtypes
+ * need not be neighbours in this order; the writer finds and refuses them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
     const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
@@ -17874,10 +17872,10 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restores from front to back, even from a pipe to a pipe. Checks everything, and never seeks. If
- * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
- * checked in blocks that cannot be decoded. The CRCs and fingerprints of their files are taken from
- * the index.
+/* Restores from front to back, even from a pipe to a pipe: it never seeks. Checks everything. If
+ * nothing is written, a delta can be checked without its base. Blocks that cannot be decoded are
+ * then checked only by the CRC of the payload, and the CRCs and fingerprints of their files are
+ * taken from the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
@@ -17893,7 +17891,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
  * With write_at, a stream of one file is written in the wave that decodes it. begin_file and
  * end_file are called between waves.
  *
- * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
+ * lmc__fetch is called for at most a block with its header, or the fixed fields of a section.
  * Bodies are taken in parts, as they arrive, so a false size cannot make a buffer grow before the
  * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
@@ -17944,7 +17942,7 @@ typedef struct lmc__restorer {
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* The most bytes that one read takes from the stream for each worker, unless a block is larger.
- * This is more than the input of a wave: bf16 weights grow by half when they are decoded. */
+ * This is more than the input of a wave, since decoding makes the data larger. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -18051,8 +18049,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this buffer is copied in front of the other's data.
- * At the end of the stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of the data there. At
+ * the end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -18438,7 +18436,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 /* == snapshot/index.h ========================================================================== */
 
 /* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
- * from the index. Body_CRC is checked first. It finds damage, but no attack. So the other checks
+ * from the index. Body_CRC is checked first. It finds damage, but not attacks: so the other checks
  * must work for any bytes. Entries are parsed one by one, and no count in the file decides how much
  * is allocated. So memory is in proportion to the size of the index, which the caller limits, and
  * time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
@@ -18527,8 +18525,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* Parses the entry of a FILE section: its body, then the facts of its files. The runs before the
- * section must cover the whole previous stream. */
+/* Parses the entry of a FILE section: its body, then the CRCs and fingerprints of its files. The
+ * runs before the section must cover the whole previous stream. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -18654,15 +18652,15 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Random access by the index: reads any bytes of any file, and decodes only blocks that have them.
+/* Random access by the index: reads any bytes of any file, and decodes only their blocks.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
- * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. If
- * not, a reader gets requests for one part of a block after another. It then decodes the block to a
- * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
- * may share one coder, so its buffers must not be in use while a prediction is read.
+ * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. Else
+ * a reader is asked for one part of a block after another. So it decodes the block to a *window*,
+ * from which it answers the next requests. Work is bounded (work.h). Readers of a chain may share
+ * one coder, so its buffers must not be in use while a prediction is read.
  *
  * Salvage uses this reader, too, with gaps in the tables and its own read_run. */
 struct lmc_reader {
@@ -18719,7 +18717,7 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
- * source is slow. The index of about a thousand tensors fits into them. */
+ * source is slow. The index of about a thousand tensors fits into this size. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
 /* Reads size bytes of the source. If the last of them are in r->held, these are copied from there.
@@ -19688,10 +19686,10 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Compresses and decompresses whole buffers and files in one call. The output is an ordinary LMC
- * file of one file. The input may be any LMC file that holds one file and has no base. */
+/* Compresses and decompresses whole buffers and files in one call. They make ordinary LMC files
+ * that hold one file, and read all such files that have no base. */
 
-/* A sink that writes to memory of the caller, of fixed size. */
+/* A sink that writes to the caller's memory, which has a fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -19720,8 +19718,8 @@ LMC_API size_t lmc_compress_bound(size_t size)
 }
 
 /* Writes an LMC file of one nameless file of size bytes, from stream or, if stream is NULL, from
- * src. If the size is a whole number of elements of a known dtype, of whole bytes each, the file is
- * one nameless tensor. So a reader can tell the dtype. */
+ * src. If the dtype is known, with elements of whole bytes, and the size is a whole number of
+ * elements, the file is one nameless tensor: so a reader can tell the dtype. */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
                                                      const lmc_stream *stream,
@@ -19855,7 +19853,7 @@ typedef struct lmc__file_to_file {
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Makes dst_path from src_path with `convert`. It is named dst_path.part until it is complete. */
+/* Makes dst_path from src_path with `convert`. The incomplete file is named dst_path.part. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,

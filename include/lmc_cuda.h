@@ -3676,7 +3676,7 @@ static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc_
 
 /* -- blocks, when their headers are there -- */
 
-/* Copies what predicts bytes [from, to) of the file stream from the parts' bases to gpu_base;
+/* Copies the prediction of bytes [from, to) of the file stream from the parts' bases to gpu_base;
  * *left: how many bytes no base has. */
 static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const lmc__cuda_job *job,
                                           uint64_t from, uint64_t to, uint64_t *left)
@@ -3757,8 +3757,8 @@ static int lmc__usable_kernel(const lmc_cuda *c, int kernel)
     return kernel;
 }
 
-/* Checks the header as the reader does, and decides what decodes the block, and to where. A block
- * of one piece is decoded directly to its part if that is aligned and cannot hold the base. */
+/* Checks the header as the reader does, decides what decodes the block, and to where. A block of
+ * one piece is decoded to its part's dst, if that is aligned and cannot be the base, too. */
 static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                         lmc__cuda_job *job)
 {

@@ -858,8 +858,8 @@ enum {
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
- * magnitude, like floats. */
+/* How elements are ordered as numbers (spec 5.1): not at all; as two's complement; or as sign and
+ * magnitude, as floats are. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
@@ -1167,7 +1167,7 @@ static const uint64_t lmc__crc_fold_last[8] =
 
 /* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
  * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
- * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
+ * borrow or shifted bit may get from one byte into the next: where one could, it is masked out.
  *
  * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
  * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
@@ -1219,10 +1219,10 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
- * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
- * carries copies a sign to all bits below it. */
+/* Turns the elements of a word into their residuals against 0, and back (spec 5.1): a rotation by
+ * one bit. With order INTEGER, the bits below the sign of negative elements are flipped before the
+ * rotation. The whole word is shifted, and bits that come from a neighbour are masked out. A
+ * product without carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1649,7 +1649,7 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
 
 /* The inverse: first and second together are the bytes of a and b in turn. Unpacking, too, works
  * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
- * lower halves of both (0x20), and second the upper ones (0x31). */
+ * lower halves of both (0x20), and second the upper halves (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -1883,10 +1883,10 @@ LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
- * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
- * exponents. So three squarings give the rule for places of 8 bits, six for places of 64. No table
- * is needed, and a place depends only on places at least 65 before it (compare Russell, "Chorba: A
- * novel CRC32 implementation", 2024).
+ * behind it. In the end only the last 209 bits are left. Over GF(2) a square has the same terms
+ * with twice the exponents. So three squarings give the rule for places of 8 bits, six for places
+ * of 64. No table is needed, and a place depends only on places at least 65 before it (compare
+ * Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
@@ -1920,9 +1920,9 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
- * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
- * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
+/* Makes a shorter message with the same CRC. The message begins with register crc; the shorter one
+ * begins with register 0, and has LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size.
+ * The message must have LMC__CRC_PLACES(unit) + 64 bytes or more. */
 static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                size_t unit)
 {
@@ -2529,9 +2529,9 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once, so any place in it is right. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
- * two constants each bit, spread to a byte, chooses. */
+/* Steps of 64 elements. A constant fills its half of x once, so every place in this half is right.
+ * The last step may be short; its mask is zero behind n, but it stores 64 bytes. Between two
+ * constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                                       lmc__side right, int has_left, int has_right)
 {
@@ -2827,8 +2827,8 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So a fused kernel takes one strip through all stages, then the next strip:
+ * Each does the work of several kernels. But a block does not fit into the first cache. So a fused
+ * kernel takes one strip through all stages, then the next strip:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -2838,8 +2838,8 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
  * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
- * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip.
+ * The vector loops process only whole steps or strips, and return how far they came, an
+ * lmc__progress; the kernels of the tier do the rest of the block, strip by strip.
  */
 
 /* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
@@ -2876,18 +2876,18 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #define LMC__PAGE 4096u
 
-/* Is called with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it
- * prefetches from the page behind the page of data[i]. Else the first access to a page waits until
- * its address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
- * does no harm where the data ends before that page. */
+/* Call it with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it prefetches
+ * from the next page. Else the first access to a page waits until its address is translated, and
+ * other stores and prefetches wait, too. A prefetch cannot fault: it does no harm where the data
+ * ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
- * hardware sees no order from which to predict the next reads. */
+/* How many bytes ahead encoders fetch. They have just read samples from all parts of the block, so
+ * the hardware cannot predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
@@ -2997,8 +2997,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 /* == kernels/join_root.h ======================================================================= */
 
 /*
- * join_root: the last thing a decoder does to a block, in one pass over it, and the inverse of
- * split_root:
+ * join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
  *
  *   source->planes->row[0 .. width)
  *     |
@@ -3014,10 +3013,10 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
  * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * If streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
  * join_root once for each block, after it has checked the whole payload.
  *
- * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * If the output is far larger than the caches, streaming stores save half of the memory traffic:
  * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
  * CRC and sum must be computed before.
  */
@@ -3413,7 +3412,7 @@ LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 }
 
 /* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
- * grows, and one pass over both is enough. */
+ * grows, and one pass over keys and thresholds is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -3423,7 +3422,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This defines the counts; the vector loops end with it. */
+/* Counts elements one by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -3771,8 +3770,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
- * zero, so classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. The shuffle gives zero at all other
+ * places, so the results of the classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -3786,8 +3785,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * most frequent one (no change), needs nothing at all.
  */
 
-/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next counts
- * the elements of all classes, also of classes without a list. */
+/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next[] counts
+ * the elements of all classes, even of classes without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -4081,8 +4080,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
  * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
  * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
- * bytes; base's element and this give the element of dst. dst may be base; then only changes are
- * written. Returns the CRC-32C of dst.
+ * bytes; the element of base and this residual give the element of dst. dst may be base; then only
+ * changes are written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
@@ -4092,8 +4091,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * elements that have not changed are only copied and added to the CRC.
  *
  * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far both arrays are read, apart from LMC__PAD bytes behind that. A number beyond the
- * class's elements changes nothing.
+ * decides how far both arrays are read; LMC__PAD bytes behind this end may be read, too. A number
+ * beyond the class's elements changes nothing.
  */
 
 /* Notes element i before it changes. */
@@ -4249,7 +4248,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
 
 /* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
  * from entry n on; `seen` is subtracted from the numbers. Returns how many it took. There is no
- * branch for each change, because it could not be predicted. */
+ * branch for each change, because a CPU cannot predict it. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -4427,7 +4426,7 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+/* Restores the whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
  * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
  * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \
@@ -4615,7 +4614,7 @@ typedef struct lmc__divisor {
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
- * leaves the rest to the scalar one. */
+ * leaves the rest to the scalar kernel. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
 typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -4780,7 +4779,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part on each line. The formatter would indent each line more than the one before. */
+/* One part on each line. The formatter would indent each line more than the line before. */
 /* clang-format off */
 /* The scalar tier, which every build has. Fused kernels call the others for each strip. */
 #if LMC__HAS_PART(KERNELS)
@@ -5091,8 +5090,8 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
- * elements because the root's mask has three 1 bits. */
+ * flat node. The first bit is the lowest bit of a byte. List sizes are not stored: the flat node
+ * has 3 elements, as the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -5205,7 +5204,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
  * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6 the symbols would not fit the one vector of unflatten. */
+ * may be nested. With D above 6, the symbols would not fit in the one vector of unflatten. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -5403,8 +5402,8 @@ typedef struct lmc__job {
  * LMC__PAD bytes of slack behind them). A function that pushes lists sets stack.top back to free
  * them. Nothing is kept from one block to the next.
  *
- * The most that is on the stack at once, for a block of n elements of w <= 8 bytes. A *row* is a
- * list of n bytes; m = n / 8 is the bytes of a mask.
+ * The table has the most that is on the stack at once, for a block of n elements of w <= 8 bytes. A
+ * *row* is a list of n bytes; m = n / 8 is the bytes of a mask.
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
@@ -5434,7 +5433,7 @@ typedef struct lmc__job {
  * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
  * all classes, and the masks' stack. The pads are counted for the widest elements, so that a
  * workspace for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can
- * fail; each is checked all the same. */
+ * fail; yet each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -5604,8 +5603,8 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
- * before this bit: the sum of quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j (b and j count from 0). Before it are b - j
+ * zeros, which is the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
@@ -5655,7 +5654,7 @@ typedef struct lmc__gaps {
     uint64_t sum, word; /* of low parts; bits that were read but not used */
 } lmc__gaps;
 
-/* Reads all that is before the quotients. in: behind the mode byte of a mask of n bits; end: of the
+/* Reads everything before the quotients. in: behind the mode byte of a mask of n bits; end: of the
  * payload; mode: LMC__MASK_GAPS or more. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
@@ -5750,11 +5749,10 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 /* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
  * To decode a node, its left and right child are decoded, and merged by the node's mask.
  *
- * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two things
- * that are read become lengths or addresses. One is the number of ones of a mask: it is at most the
- * mask's known n, because the bits behind n must be zero. The other is the code lengths: they
- * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
- * a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two values
+ * from the input become lengths or addresses. The number of ones of a mask is at most the mask's
+ * known n, because the bits behind n must be zero. Code lengths become a tree only if they fill the
+ * code space exactly (tree.h). Recursion is at most 15 deep in a tree, and 3 trees deep. */
 
 /* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
@@ -5871,10 +5869,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
- * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
- * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
- * behind the left child's list, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements are written to list, its children's to spare, one child
+ * behind the other, its grandchildren's to list, and so on. Each merge reads one buffer and writes
+ * the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is behind the
+ * left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -6052,7 +6050,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 /* == codec/get_sparse.h ======================================================================== */
 
 /* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
- * list of indices, and its planes a list of residuals. The kernel patch does the rest.
+ * list of indices, and its planes a list of residuals. The kernel patch applies them.
  *
  *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
@@ -6317,7 +6315,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * It is checked in this order: each number of the head, then how these go together, the table, the
+ * It is checked in this order: each number of the head, their combinations, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
  * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
  * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
@@ -6338,7 +6336,7 @@ typedef struct lmc__quantized_head {
     const uint8_t *positions, *values; /* of exceptions: u32 indices, ascending; elements */
 } lmc__quantized_head;
 
-/* The 32 bytes that every payload begins with:
+/* Every payload begins with these 32 bytes:
  *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
@@ -6438,7 +6436,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 /* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
  * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
  * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
- * more (or); else a byte without the top bit never is (and). */
+ * more (or). Else a byte without the top bit is never more (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -6569,7 +6567,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
- * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error, overwritten bytes of
  * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
@@ -6587,8 +6585,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks the payload of a block with a prediction by its CRC: all that can be checked without the
- * prediction. */
+/* Checks the payload of a block with a prediction by its CRC. No other check is possible without
+ * the prediction. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -6896,9 +6894,9 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. For such blocks, the next block's bytes or prediction
- * are prefetched, because slow stores delay loads.
+/* Sets the other members of a job whose block ends behind the start of the range: where its bytes
+ * are written, and whether past the caches. If so, the next block's bytes or prediction are
+ * prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */
@@ -6930,8 +6928,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
- * block are an error only if the range is the whole tensor. */
+/* In a loop, reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the
+ * last block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,

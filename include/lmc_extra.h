@@ -293,7 +293,7 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
  * by orders of magnitude. Each group has its own scale, found in one pass over the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. One bias is found for all elements, and the floor, which replaces eps.
+ * moment, times 2^bias. One bias and one floor (which replaces eps) are found for all elements.
  *
  * The bits of floats, read as integers, are used as logarithms: they grow by 2^23, an LMC__OCTAVE,
  * from one power of two to the next. A difference of bits is a ratio of floats, within 6 %. */
@@ -331,8 +331,8 @@ static int32_t lmc__to_logarithm(float v)
  * A linear grid gets the scale M * 2^-9: its 65,534 points then reach from M / 512 to 64 M, on both
  * sides of zero. A logarithmic grid has M in its middle.
  *
- * The sums are of bits >> 14 (the kernel sum_magnitudes), so that 32,768 of them fit in 32 bits;
- * mean >> 2 is the upper half of a float. A group may continue in the next chunk. */
+ * The sums are of bits >> 14 (the kernel sum_magnitudes), so that sums of 32,768 elements fit in 32
+ * bits; mean >> 2 is the upper half of a float. A group may continue in the next chunk. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -369,15 +369,15 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
 }
 
 /* If the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m / eps:
- * the floor of v is eps^2. Squaring doubles a logarithm: the difference of eps's bits from those of
- * 1. */
+ * the floor of v is eps^2. As a logarithm, eps^2 is twice eps: twice the difference between the
+ * bits of eps and those of 1. */
 static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
 {
     const float eps = (float)(options->eps > 0 ? options->eps : 1e-8);
     return (uint32_t)lmc__clamp(2 * (int64_t)lmc__to_logarithm(eps) - 0x3F800000, 0, 0x7F800000);
 }
 
-/* Sets the floor, and the bias with which the sample's largest update is 2^14 scales, half of the
+/* Sets the floor, and the bias: with it the sample's largest update is 2^14 scales, half of the
  * grid's range. If a few updates are far larger than all others, they become exceptions: their
  * second moments may have been lost.
  *
@@ -389,8 +389,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
     const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
-    /* Updates as differences of bits, from -2^31 to 2^31; their number in each octave from 2^-256
-     * on. */
+    /* largest: update, as a difference of bits, from -2^31 to 2^31; octaves: number of updates in
+     * each octave from 2^-256 on. */
     int64_t largest = INT64_MIN / 2;
     uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
     uint64_t at;
@@ -449,20 +449,20 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 
 /* == quantise/fit_error.h ====================================================================== */
 
-/* Measures what quantising loses, in integers, because every machine must find the same grid.
+/* Measures the error of quantising, in integers, because every machine must find the same grid.
  *
  * An error is a fraction of 1 in units of 2^-32 (lmc__q32). For each measure it is
  *
- *   RELATIVE  the largest change of an element, over the element
- *   NMSE      the sum of squared changes, over the sum of squares
+ *   RELATIVE  the largest change of an element, divided by the element
+ *   NMSE      the sum of squared changes, divided by the sum of squares
  *   UPDATE    the root of the NMSE of updates m / (sqrt(v) + eps)
  *
- * With a linear grid the sample is restored and compared (lmc__add_losses). With a logarithmic
- * grid, changes are in proportion to the elements, so the error follows from the step
+ * With a linear grid, the sample is quantised, restored and compared (lmc__add_losses). With a
+ * logarithmic grid, changes are in proportion to the elements, so the error follows from the step
  * (lmc__log_error). */
 
 #define LMC__Q32_ONE 4294967296.0
-#define LMC__Q32_MAX UINT32_MAX /* also for all larger errors */
+#define LMC__Q32_MAX UINT32_MAX /* stands for all larger errors, too */
 
 /* The root of v, in the same units: sqrt(v * 2^32), rounded down. The root is found bit by bit from
  * the top: a bit is set if the square then is at most v * 2^32. */
@@ -485,17 +485,17 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
  *
  * RELATIVE holds for each element. The bits of an element and of its point, as integers, differ by
  * at most d, half a step, and a step is at most 2^24. If both are in one octave, [2^e, 2^(e + 1)),
- * one unit is 2^(e - 23), so the change over the element is at most d / 2^23. If the point is above
- * 2^(e + 1), and the element a units below 2^(e + 1), the d - a units above it count double: the
- * change is 2^(e - 23) (2 d - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d /
- * 2^23, too, as d <= 2^23. The limits of spec/quantised.md only move points towards elements, and
- * steps for BF16 are whole BF16. So a step of `s` octaves makes a change of at most s / 2.
+ * one unit is 2^(e - 23), so change / element is at most d / 2^23. If the point is above 2^(e + 1),
+ * and the element a units below 2^(e + 1), the d - a units above it count double: the change is
+ * 2^(e - 23) (2 d - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23,
+ * too, as d <= 2^23. The limits of spec/quantised.md only move points towards elements, and steps
+ * for BF16 are whole BF16. So a step of `s` octaves makes a change of at most s / 2.
  *
  * The other measures come from a mean square. An error that is uniform within one step has the mean
  * square 1/12. A float x = 2^e * m, 1 <= m < 2, changes by 2^e times the error in octaves: relative
- * to x, by the error over m. If the logarithms of elements are uniform, the mean of 1 / m^2 is the
- * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
- * 12) = s / 4.7097. An update changes by half of that, as its divisor is the moment's root. */
+ * to x, by the error divided by m. If the logarithms of elements are uniform, the mean of 1 / m^2
+ * is the integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s *
+ * sqrt(0.541 / 12) = s / 4.7097. An update changes by half of that: it is divided by a root. */
 static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
 {
     uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
@@ -554,7 +554,7 @@ LMC__INLINE uint64_t lmc__square(double v, uint32_t weight)
 /* Sums of squares of losses and of elements, in the same unit, because only their ratio counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
-    double unit; /* makes elements of groups integers, by multiplication */
+    double unit; /* elements of groups times this are integers */
 } lmc__losses;
 
 /* The unit for elements of groups: at most 2^-12 of the largest scale. Elements are below 2^15
@@ -572,7 +572,7 @@ static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
 
 /* Adds the losses of a strip of the current chunk: n elements from element `begin` on, which were
  * restored to y. Exceptions and zeros lose nothing, and are left out of both sums: one infinity
- * would exceed all other elements.
+ * would hide all other elements.
  *
  * An update is measured in its scale, which is within 6 % of the update's divisor: first in units
  * of 2^-20 of the scale's power of two, then divided by twice its mantissa of 8 bits, by a
@@ -618,22 +618,22 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
 
 /* == quantise/fit_grid.h ======================================================================= */
 
-/* Searches for a grid: the coarsest grid that keeps to a bound, or the finest grid within a size.
+/* Searches for the coarsest grid whose error is within a bound, or the finest grid within a size.
  *
  * Each grid is measured on a sample, which gives its error and its size. A grid that is coarser by
  * one octave doubles errors (NMSE: four times), and saves one bit for each element. So each
- * measurement tells which grid should just meet the limit, and that grid is tried next. */
+ * measurement tells which grid should meet the limit exactly; that grid is tried next. */
 
 /* The most grids that are measured; for a bound, only the first LMC__MAX_COARSER trials may make
- * the grid coarser. If no grid keeps to the bound, the tensor is kept without loss. */
+ * the grid coarser. If no grid is within the bound, the tensor is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* An encoded scale takes about 12 bits: less than one for each element of a group of 16, less than
- * a 20th for each of 256. */
+/* An encoded scale takes about 12 bits: less than 1 bit per element in a group of 16, less than
+ * 1/20 bit in a group of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take it. */
+/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits need that. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
@@ -649,8 +649,8 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  * the scales. n: elements of the sample, of which n_zero are +0.
  *
  * bits_of_others is the size of an element that is not zero, without the bits that say which
- * elements are zero. It is compared with the caller's bits: else rows of an embedding that were
- * never used would make the grid needlessly fine. */
+ * elements are zero. It is compared with the caller's bits: else rows of an embedding that are all
+ * zero would make the grid needlessly fine. */
 LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
 {
     lmc_quantizer *const q = f->q;
@@ -742,7 +742,7 @@ static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound
     if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
     excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
     if (f->error > bound && excess < 2) excess = 2;             /* floats may be equal */
-    if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
+    if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as with almost no loss */
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
 
@@ -1229,8 +1229,8 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
  * quantiser, the tensor decodes to the same elements, in about the same size. A block that would
  * decode to other elements is coded without loss (is_recovered, see codec/put_quantised.h).
  *
- * In a hostile file the heads may differ. The first head counts. If a later head differs, the
- * tensor has no quantiser, which is no error. Elements are not decoded.
+ * In a hostile file the heads may differ. If a head differs from the first one, the tensor has no
+ * quantiser, which is no error. Elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
@@ -1311,8 +1311,8 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
             (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed);
 }
 
-/* Takes the scales of a block, and also its parameters if the quantiser has none yet. If it has
- * other parameters: *is_other is 1. A block that is not quantised is skipped.
+/* Takes the scales of a block, and also its parameters if the quantiser has none yet. If the
+ * quantiser has other parameters, *is_other is set to 1. A block that is not quantised is skipped.
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
  * tensor. The block's first group must end where a group of the tensor ends. A group in two blocks
@@ -1360,8 +1360,8 @@ LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
-/* Recovers the quantiser from the blocks of the tensor's run, which must hold nothing else. *twin:
- * where the run's prediction is, which is needed to code the tensor again. */
+/* Recovers the quantiser from the blocks of the tensor's run. The run must have only this tensor.
+ * *twin: where the run's prediction is, which is needed to code the tensor again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                                         const lmc__listed_file *f,
                                                         const lmc_tensor *t, lmc_twin *twin)
@@ -1408,8 +1408,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     return LMC_OK;
 }
 
-/* Checks the arguments, then recovers the quantiser. On LMC_OK, the quantiser may be lossless, with
- * a reason. Errors: READ, MEMORY, or what is wrong with the file. */
+/* Checks the arguments, then recovers the quantiser. Even with LMC_OK, the quantiser may be
+ * lossless, and has the reason. Errors: READ, MEMORY, or what is wrong with the file. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,

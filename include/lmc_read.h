@@ -270,8 +270,8 @@ typedef struct lmc_parallel {
 
 #if !defined(LMC_NO_SNAPSHOT)
 /* Bytes with random access: an LMC file, or the elements of a tensor. read_at reads exactly size
- * bytes or fails. Like every callback it returns LMC_OK or an error, which the library function
- * then returns: preferably LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * bytes or fails. Like each callback with a status, it returns LMC_OK or an error, which the
+ * library function then returns: preferably LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -1311,8 +1311,8 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
- * magnitude, like floats. */
+/* How elements are ordered as numbers (spec 5.1): not at all; as two's complement; or as sign and
+ * magnitude, as floats are. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
@@ -1632,7 +1632,7 @@ static const uint64_t lmc__crc_fold_last[8] =
 
 /* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
  * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
- * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
+ * borrow or shifted bit may get from one byte into the next: where one could, it is masked out.
  *
  * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
  * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
@@ -1684,10 +1684,10 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
- * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
- * carries copies a sign to all bits below it. */
+/* Turns the elements of a word into their residuals against 0, and back (spec 5.1): a rotation by
+ * one bit. With order INTEGER, the bits below the sign of negative elements are flipped before the
+ * rotation. The whole word is shifted, and bits that come from a neighbour are masked out. A
+ * product without carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -2114,7 +2114,7 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
 
 /* The inverse: first and second together are the bytes of a and b in turn. Unpacking, too, works
  * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
- * lower halves of both (0x20), and second the upper ones (0x31). */
+ * lower halves of both (0x20), and second the upper halves (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -2361,10 +2361,10 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
- * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
- * exponents. So three squarings give the rule for places of 8 bits, six for places of 64. No table
- * is needed, and a place depends only on places at least 65 before it (compare Russell, "Chorba: A
- * novel CRC32 implementation", 2024).
+ * behind it. In the end only the last 209 bits are left. Over GF(2) a square has the same terms
+ * with twice the exponents. So three squarings give the rule for places of 8 bits, six for places
+ * of 64. No table is needed, and a place depends only on places at least 65 before it (compare
+ * Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
@@ -2398,9 +2398,9 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
- * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
- * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
+/* Makes a shorter message with the same CRC. The message begins with register crc; the shorter one
+ * begins with register 0, and has LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size.
+ * The message must have LMC__CRC_PLACES(unit) + 64 bytes or more. */
 static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                size_t unit)
 {
@@ -3054,9 +3054,9 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once, so any place in it is right. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
- * two constants each bit, spread to a byte, chooses. */
+/* Steps of 64 elements. A constant fills its half of x once, so every place in this half is right.
+ * The last step may be short; its mask is zero behind n, but it stores 64 bytes. Between two
+ * constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                                       lmc__side right, int has_left, int has_right)
 {
@@ -3352,8 +3352,8 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So a fused kernel takes one strip through all stages, then the next strip:
+ * Each does the work of several kernels. But a block does not fit into the first cache. So a fused
+ * kernel takes one strip through all stages, then the next strip:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -3363,8 +3363,8 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
  * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
- * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip.
+ * The vector loops process only whole steps or strips, and return how far they came, an
+ * lmc__progress; the kernels of the tier do the rest of the block, strip by strip.
  */
 
 /* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
@@ -3401,18 +3401,18 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #define LMC__PAGE 4096u
 
-/* Is called with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it
- * prefetches from the page behind the page of data[i]. Else the first access to a page waits until
- * its address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
- * does no harm where the data ends before that page. */
+/* Call it with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it prefetches
+ * from the next page. Else the first access to a page waits until its address is translated, and
+ * other stores and prefetches wait, too. A prefetch cannot fault: it does no harm where the data
+ * ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
- * hardware sees no order from which to predict the next reads. */
+/* How many bytes ahead encoders fetch. They have just read samples from all parts of the block, so
+ * the hardware cannot predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
@@ -3522,8 +3522,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 /* == kernels/join_root.h ======================================================================= */
 
 /*
- * join_root: the last thing a decoder does to a block, in one pass over it, and the inverse of
- * split_root:
+ * join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
  *
  *   source->planes->row[0 .. width)
  *     |
@@ -3539,10 +3538,10 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
  * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * If streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
  * join_root once for each block, after it has checked the whole payload.
  *
- * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * If the output is far larger than the caches, streaming stores save half of the memory traffic:
  * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
  * CRC and sum must be computed before.
  */
@@ -3942,7 +3941,7 @@ LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 }
 
 /* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
- * grows, and one pass over both is enough. */
+ * grows, and one pass over keys and thresholds is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -3952,7 +3951,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This defines the counts; the vector loops end with it. */
+/* Counts elements one by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -4300,8 +4299,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
- * zero, so classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. The shuffle gives zero at all other
+ * places, so the results of the classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -4315,8 +4314,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * most frequent one (no change), needs nothing at all.
  */
 
-/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next counts
- * the elements of all classes, also of classes without a list. */
+/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next[] counts
+ * the elements of all classes, even of classes without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -4610,8 +4609,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
  * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
  * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
- * bytes; base's element and this give the element of dst. dst may be base; then only changes are
- * written. Returns the CRC-32C of dst.
+ * bytes; the element of base and this residual give the element of dst. dst may be base; then only
+ * changes are written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
@@ -4621,8 +4620,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * elements that have not changed are only copied and added to the CRC.
  *
  * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far both arrays are read, apart from LMC__PAD bytes behind that. A number beyond the
- * class's elements changes nothing.
+ * decides how far both arrays are read; LMC__PAD bytes behind this end may be read, too. A number
+ * beyond the class's elements changes nothing.
  */
 
 /* Notes element i before it changes. */
@@ -4778,7 +4777,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
 
 /* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
  * from entry n on; `seen` is subtracted from the numbers. Returns how many it took. There is no
- * branch for each change, because it could not be predicted. */
+ * branch for each change, because a CPU cannot predict it. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -4956,7 +4955,7 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+/* Restores the whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
  * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
  * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \
@@ -5008,17 +5007,17 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 /*
  * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: writes the elements of src that differ from those of base to `changed`. Returns
+ * list_changes: lists in `changed` the elements of src that differ from those of base. Returns
  * their number, or SIZE_MAX if it exceeds `most`. changed has room for `most` elements; LMC__PAD
  * bytes behind its array `place` may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
- * returned. The block is coded from this list alone. So the list has the elements, too: fetching
- * them later, one by one from all over the block, would be slow. src and base may change meanwhile.
+ * returned. The block is coded from this list alone. So the list has the elements, too: to fetch
+ * them later, one by one from the whole block, would be slow. src and base may change meanwhile.
  * They are read only once, so the list and the CRC are of the same bytes.
  *
  * rank_changes: ones[c] = the ranks of the changed elements of class c. A rank is the number of
  * elements of the class before the element in base: the place of its one bit in the class's mask.
  * counts[c] = elements of class c in base. The class of a changed element follows from
- * changed->before, even if base has changed since. So the lists have the lengths that count_classes
+ * changed->before, even if base was changed later: so the lists have the lengths that count_classes
  * gave for changed->before. Most of the time is for counting the many unchanged elements, with
  * vectors as in count_classes. src and base are read exactly.
  */
@@ -5198,7 +5197,7 @@ typedef struct lmc__divisor {
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
- * leaves the rest to the scalar one. */
+ * leaves the rest to the scalar kernel. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
 typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -5367,7 +5366,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part on each line. The formatter would indent each line more than the one before. */
+/* One part on each line. The formatter would indent each line more than the line before. */
 /* clang-format off */
 /* The scalar tier, which every build has. Fused kernels call the others for each strip. */
 #if LMC__HAS_PART(KERNELS)
@@ -5716,8 +5715,8 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
- * elements because the root's mask has three 1 bits. */
+ * flat node. The first bit is the lowest bit of a byte. List sizes are not stored: the flat node
+ * has 3 elements, as the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -5830,7 +5829,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
  * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6 the symbols would not fit the one vector of unflatten. */
+ * may be nested. With D above 6, the symbols would not fit in the one vector of unflatten. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -6028,8 +6027,8 @@ typedef struct lmc__job {
  * LMC__PAD bytes of slack behind them). A function that pushes lists sets stack.top back to free
  * them. Nothing is kept from one block to the next.
  *
- * The most that is on the stack at once, for a block of n elements of w <= 8 bytes. A *row* is a
- * list of n bytes; m = n / 8 is the bytes of a mask.
+ * The table has the most that is on the stack at once, for a block of n elements of w <= 8 bytes. A
+ * *row* is a list of n bytes; m = n / 8 is the bytes of a mask.
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
@@ -6059,7 +6058,7 @@ typedef struct lmc__job {
  * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
  * all classes, and the masks' stack. The pads are counted for the widest elements, so that a
  * workspace for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can
- * fail; each is checked all the same. */
+ * fail; yet each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -6229,8 +6228,8 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
- * before this bit: the sum of quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j (b and j count from 0). Before it are b - j
+ * zeros, which is the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
@@ -6280,7 +6279,7 @@ typedef struct lmc__gaps {
     uint64_t sum, word; /* of low parts; bits that were read but not used */
 } lmc__gaps;
 
-/* Reads all that is before the quotients. in: behind the mode byte of a mask of n bits; end: of the
+/* Reads everything before the quotients. in: behind the mode byte of a mask of n bits; end: of the
  * payload; mode: LMC__MASK_GAPS or more. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
@@ -6375,11 +6374,10 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 /* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
  * To decode a node, its left and right child are decoded, and merged by the node's mask.
  *
- * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two things
- * that are read become lengths or addresses. One is the number of ones of a mask: it is at most the
- * mask's known n, because the bits behind n must be zero. The other is the code lengths: they
- * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
- * a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two values
+ * from the input become lengths or addresses. The number of ones of a mask is at most the mask's
+ * known n, because the bits behind n must be zero. Code lengths become a tree only if they fill the
+ * code space exactly (tree.h). Recursion is at most 15 deep in a tree, and 3 trees deep. */
 
 /* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
@@ -6496,10 +6494,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
- * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
- * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
- * behind the left child's list, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements are written to list, its children's to spare, one child
+ * behind the other, its grandchildren's to list, and so on. Each merge reads one buffer and writes
+ * the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is behind the
+ * left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -6677,7 +6675,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 /* == codec/get_sparse.h ======================================================================== */
 
 /* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
- * list of indices, and its planes a list of residuals. The kernel patch does the rest.
+ * list of indices, and its planes a list of residuals. The kernel patch applies them.
  *
  *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
@@ -6942,7 +6940,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * It is checked in this order: each number of the head, then how these go together, the table, the
+ * It is checked in this order: each number of the head, their combinations, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
  * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
  * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
@@ -6963,7 +6961,7 @@ typedef struct lmc__quantized_head {
     const uint8_t *positions, *values; /* of exceptions: u32 indices, ascending; elements */
 } lmc__quantized_head;
 
-/* The 32 bytes that every payload begins with:
+/* Every payload begins with these 32 bytes:
  *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
@@ -7063,7 +7061,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 /* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
  * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
  * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
- * more (or); else a byte without the top bit never is (and). */
+ * more (or). Else a byte without the top bit is never more (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -7194,7 +7192,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
- * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error, overwritten bytes of
  * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
@@ -7212,8 +7210,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks the payload of a block with a prediction by its CRC: all that can be checked without the
- * prediction. */
+/* Checks the payload of a block with a prediction by its CRC. No other check is possible without
+ * the prediction. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -7524,9 +7522,9 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. For such blocks, the next block's bytes or prediction
- * are prefetched, because slow stores delay loads.
+/* Sets the other members of a job whose block ends behind the start of the range: where its bytes
+ * are written, and whether past the caches. If so, the next block's bytes or prediction are
+ * prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */
@@ -7558,8 +7556,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
- * block are an error only if the range is the whole tensor. */
+/* In a loop, reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the
+ * last block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -7900,7 +7898,7 @@ typedef struct lmc__piece {
     uint32_t size;
     int in_tensor;
     unsigned phase; /* the piece begins at this byte of a word of the tensor */
-    /* a *part* is what one block has of one file; its first piece has its size and CRC, others 0 */
+    /* a *part* is one file's bytes in one block; its first piece has its size and CRC, others 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -7915,8 +7913,8 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: no hashes. Has room for, and gets, the SHA-256 of each tensor's bytes (state:
-     * content) and, when the file ends, of all bytes outside of tensors (state: outside) */
+    /* NULL: no hashes. Else it gets the SHA-256 of each tensor's bytes (computed in `content`) and,
+     * when the file ends, of all other bytes (in `outside`); it has room for them */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
@@ -7959,7 +7957,7 @@ static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
     lmc__sha256_init(sha);
 }
 
-/* The sum of the words (sum64.h) in size bytes, of which the first is byte `phase` of a word. */
+/* The sum of the words (sum64.h) in size bytes. The first byte is byte `phase` of a word. */
 static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
 {
     const size_t n = phase ? lmc__min(8 - phase, size) : 0;
@@ -8179,7 +8177,7 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
 
 /* == snapshot/pipeline.h ======================================================================= */
 
-/* How blocks pass through writer, restorer (restore.h) and reader, in waves (tensor/wave.h). An
+/* How the writer, the restorer (restore.h) and the reader code blocks in waves (tensor/wave.h). An
  * lmc__coder has the buffers, and runs the waves.
  *
  * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
@@ -8190,9 +8188,9 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
  *     write                           out[0]: w0 out[1]: w1
  *
- * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
- * are the caller's. For each worker, a wave has LMC__WAVE_SIZE decoded bytes, or one larger
- * block. */
+ * Writing and reading are two more tasks in the same call of the caller's lmc_parallel
+ * (lmc__step_task), so all threads are the caller's. For each worker, a wave has LMC__WAVE_SIZE
+ * decoded bytes, or one larger block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
@@ -8207,7 +8205,7 @@ typedef struct lmc__snapshot_job {
     uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes that are to be written; they stay in place until they are written. */
+/* Bytes to write; they must stay in place until they are written. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
@@ -8220,23 +8218,23 @@ typedef struct lmc__coder {
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; their bytes are in `out` of the wave before */
+    lmc__buffer parts; /* lmc__part; their bytes are in the previous wave's `out` */
     lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the current wave writes to out[out_number] */
     lmc_task task;       /* called for each job, with the coder as arg */
     lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
-    /* restoring in place: an earlier attempt has written the blocks of the wave. Their bytes were
-     * read back to dst, and only their CRCs are checked */
+    /* restoring in place: an earlier attempt has written the wave's blocks. Their bytes were read
+     * back to dst, and only their CRCs are checked */
     int is_written;
     /* restoring: each task writes its own block with this, instead of the sink; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
-     * read_portion: the maximum that is read beside one wave; when encoding, read_per_coded times
-     * the bytes that the wave codes */
+     * read_portion: the maximum that is read while one wave is coded; when encoding, read_per_coded
+     * times the bytes that the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
     /* bytes that are left of the previous read; they are copied in front of read_to, where there is
@@ -8264,8 +8262,8 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
- * be planned already: workspaces never shrink. in_parts: 1 to decode blocks of which only a part is
- * kept. */
+ * be planned already: their workspaces stay large enough. in_parts: 1 to decode blocks of which
+ * only a part is kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -8372,7 +8370,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* Adds bytes to write beside the next wave, unless size is 0 or there is no sink. */
+/* Adds bytes to write while the next wave is coded, unless size is 0 or there is no sink. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
@@ -8414,8 +8412,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
- * the error of the earliest bytes: of writing, else of blocks, else of reading. */
+/* Codes the planned wave, writes the parts, and reads the next bytes. If there are several errors,
+ * it returns the one of the earliest bytes: of writing, else of blocks, else of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -8445,7 +8443,7 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream. It is small, since nothing is coded beside it. Each later
+/* Size of the first read of a stream. It is small, since nothing is coded meanwhile. Each later
  * read is at most four times as large as the read before, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
@@ -8484,7 +8482,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* Absorbs the pieces of a wave, without hashes. */
+/* Absorbs the pieces of a wave; d must have no hashes. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -8496,8 +8494,8 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 /* == snapshot/names.h ========================================================================== */
 
 /* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
- * bits for each name. They must be small, since a snapshot has up to 2^32 files with up to 2^28
- * tensors each. No input makes them slower than n log n. */
+ * bits for each name. They must be small, since a snapshot may have 2^32 files with 2^28 tensors
+ * each. No input makes them slower than n log n. */
 
 /* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
@@ -8608,7 +8606,7 @@ typedef struct lmc__path_set {
     size_t n;
 } lmc__path_set;
 
-/* The entry of the path with these bits, or the free entry where it belongs. */
+/* The entry of the path with these bits, or the free entry where this path belongs. */
 static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
     uint64_t *const place = (uint64_t *)(void *)table->data;
@@ -8850,7 +8848,7 @@ static int64_t lmc__unzigzag(uint64_t v)
  * put_files.h writes FILE bodies.
  *
  * The files of one FILE section, one after another, are a *stream*. The runs that follow the
- * section cut the stream; a run may cross from one file to the next. Most streams are one file.
+ * section divide the stream; a run may have parts of several files. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
@@ -8962,7 +8960,7 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
+/* Size of a tensor in bytes: the product of the shape, times bits, divided by 8. UINT64_MAX if the
  * division has a remainder, or the size is too large. No step can overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
@@ -9563,8 +9561,8 @@ LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset,
 
 /* Reads and writes RUN bodies (spec 4.2). */
 
-/* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
- * the run in order, without a gap. */
+/* A segment: a part of a run, predicted by one range of bytes. The segments of a run cover the run
+ * in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
     uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
@@ -9605,7 +9603,7 @@ static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned fea
     return LMC_OK;
 }
 
-/* Sets run->segments again after the buffer that has them may have moved. */
+/* Sets run->segments again: the buffer that has them may have been moved. */
 static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 {
     run->segments = run->n_segments
@@ -9663,9 +9661,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
- * cover; on return, including this run. Appends its segments to a buffer; an entry has at least 2
- * bytes, so memory is in proportion to the body. Checks that the segments end where the run ends,
- * within the stream. Does not check that the predictions exist. */
+ * cover; on return, including this run. Appends the run's segments to a buffer; in the body a
+ * segment has at least 2 bytes, so memory is in proportion to the body. Checks that the segments
+ * end where the run ends, within the stream. Does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -9975,7 +9973,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* Hashes n metadata entries, as in the index, but no entries that tell how the file was made. */
+/* Hashes n metadata entries, as in the index, except those that tell how the file was made. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -10038,7 +10036,7 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * base by the number of an *item*. Items are all tensors and all files without tensors, sorted by
  * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
- * Where a base is refused. Each check needs the checks before it:
+ * Checks of the base, and their errors. Each check needs the checks before it:
  *
  *   opening     lmc__open_origin         the base's description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; the header names
@@ -10362,7 +10360,7 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
 }
 
 /* Chooses the window to fill from `start` on. It is the window that ends there, so that reading on
- * does not displace the others; else the least recently used window. *follows: bytes that the
+ * does not replace other windows; else the least recently used window. *follows: bytes that the
  * window had up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
@@ -10425,10 +10423,10 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restores from front to back, even from a pipe to a pipe. Checks everything, and never seeks. If
- * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
- * checked in blocks that cannot be decoded. The CRCs and fingerprints of their files are taken from
- * the index.
+/* Restores from front to back, even from a pipe to a pipe: it never seeks. Checks everything. If
+ * nothing is written, a delta can be checked without its base. Blocks that cannot be decoded are
+ * then checked only by the CRC of the payload, and the CRCs and fingerprints of their files are
+ * taken from the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
@@ -10444,7 +10442,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  * With write_at, a stream of one file is written in the wave that decodes it. begin_file and
  * end_file are called between waves.
  *
- * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
+ * lmc__fetch is called for at most a block with its header, or the fixed fields of a section.
  * Bodies are taken in parts, as they arrive, so a false size cannot make a buffer grow before the
  * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
@@ -10495,7 +10493,7 @@ typedef struct lmc__restorer {
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* The most bytes that one read takes from the stream for each worker, unless a block is larger.
- * This is more than the input of a wave: bf16 weights grow by half when they are decoded. */
+ * This is more than the input of a wave, since decoding makes the data larger. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -10602,8 +10600,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this buffer is copied in front of the other's data.
- * At the end of the stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of the data there. At
+ * the end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -10989,7 +10987,7 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 /* == snapshot/index.h ========================================================================== */
 
 /* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
- * from the index. Body_CRC is checked first. It finds damage, but no attack. So the other checks
+ * from the index. Body_CRC is checked first. It finds damage, but not attacks: so the other checks
  * must work for any bytes. Entries are parsed one by one, and no count in the file decides how much
  * is allocated. So memory is in proportion to the size of the index, which the caller limits, and
  * time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
@@ -11078,8 +11076,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* Parses the entry of a FILE section: its body, then the facts of its files. The runs before the
- * section must cover the whole previous stream. */
+/* Parses the entry of a FILE section: its body, then the CRCs and fingerprints of its files. The
+ * runs before the section must cover the whole previous stream. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -11205,15 +11203,15 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Random access by the index: reads any bytes of any file, and decodes only blocks that have them.
+/* Random access by the index: reads any bytes of any file, and decodes only their blocks.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
- * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. If
- * not, a reader gets requests for one part of a block after another. It then decodes the block to a
- * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
- * may share one coder, so its buffers must not be in use while a prediction is read.
+ * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. Else
+ * a reader is asked for one part of a block after another. So it decodes the block to a *window*,
+ * from which it answers the next requests. Work is bounded (work.h). Readers of a chain may share
+ * one coder, so its buffers must not be in use while a prediction is read.
  *
  * Salvage uses this reader, too, with gaps in the tables and its own read_run. */
 struct lmc_reader {
@@ -11270,7 +11268,7 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
- * source is slow. The index of about a thousand tensors fits into them. */
+ * source is slow. The index of about a thousand tensors fits into this size. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
 /* Reads size bytes of the source. If the last of them are in r->held, these are copied from there.
@@ -12239,10 +12237,10 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Compresses and decompresses whole buffers and files in one call. The output is an ordinary LMC
- * file of one file. The input may be any LMC file that holds one file and has no base. */
+/* Compresses and decompresses whole buffers and files in one call. They make ordinary LMC files
+ * that hold one file, and read all such files that have no base. */
 
-/* A sink that writes to memory of the caller, of fixed size. */
+/* A sink that writes to the caller's memory, which has a fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -12322,7 +12320,7 @@ typedef struct lmc__file_to_file {
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Makes dst_path from src_path with `convert`. It is named dst_path.part until it is complete. */
+/* Makes dst_path from src_path with `convert`. The incomplete file is named dst_path.part. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,

@@ -252,7 +252,7 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
 }
 
 /* Runs a CRC register backwards over the bytes of p. Bit 31 of the polynomial is 1, and bit 31 of a
- * register after a shift is 0. So bit 31 tells whether a step had added the polynomial. */
+ * register after a shift is 0. So bit 31 tells whether a step has added the polynomial. */
 static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
     unsigned bit;
@@ -276,8 +276,8 @@ static uint32_t lmc__number_of(const uint8_t *header)
 
 /* -- bytes of the file -- */
 
-/* Reads bytes of the file. Pages of 4096 bytes that cannot be read become zero, since disks fail in
- * such units. Returns 1 if all could be read. */
+/* Reads bytes of the file. Pages of 4096 bytes that cannot be read become zero: disks fail in such
+ * units. Returns 1 if everything was read. */
 static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 {
     size_t i, part;
@@ -356,8 +356,8 @@ static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
 /* run.stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* Whether the section or the index describes the run. In an unknown run, blocks with a prediction
- * cannot be read. */
+/* Whether the section or the index describes the run. Blocks of an unknown run can be read only if
+ * they have no prediction. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
@@ -494,7 +494,7 @@ static int lmc__compare_found(const void *x, const void *y)
 }
 
 /* Sorts the blocks that were found. Of blocks with one key it keeps the first and its copies,
- * LMC__MAX_COPIES in all. If a block with this key has other content, none of them is returned. */
+ * LMC__MAX_COPIES in all. If any has other content, is_doubtful is set: none is returned. */
 static void lmc__choose_blocks(lmc_salvage *s)
 {
     const size_t n = lmc__count_found(s);
@@ -516,9 +516,9 @@ static void lmc__choose_blocks(lmc_salvage *s)
     s->blocks.size = n_kept * sizeof *f;
 }
 
-/* Puts each empty run at the end of the previous run, to keep the runs sorted for searching. Checks
- * the predictions of each run. A segment outside of the base means BASE_WRONG here, because the
- * header with the base's fingerprint may be lost.
+/* Puts each empty run at the end of the previous run: searching needs sorted runs. Checks the
+ * predictions of each run. A segment outside of the base means BASE_WRONG here, because the header
+ * with the base's fingerprint may be lost.
  *
  * If predictions cannot be read, only the blocks that need them are lost: run->prediction has the
  * status. */
@@ -621,7 +621,7 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
 /* == snapshot/salvage_walk.h =================================================================== */
 
 /* The walk through a damaged file, from front to back. At each byte a section or a block may begin.
- * What is found decides where the search goes on:
+ * What is found decides where the search continues:
  *
  *     an intact section                        after it
  *     a block that its successor follows       after it
@@ -988,8 +988,8 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
  *
  * The header is read and checked again, because the file may have changed since the walk. The
  * prediction is read to dst first, since this may need the coder, and the block is decoded over it.
- * If the prediction cannot be read, returns why; but if the payload is damaged, returns this
- * error. */
+ * If the prediction cannot be read, returns that error; but if the payload is damaged, too, returns
+ * the payload's error. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -1076,7 +1076,7 @@ static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 #define LMC__HAS_LOSS 2
 
 /* Skips the next bytes of the file, which are lost, and marks their tensors. The digests of these
- * are finished, though they are wrong: so the digester gets to the next tensor. */
+ * tensors are finished, though they are wrong: so the digester reaches the next tensor. */
 static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
 {
     const lmc_file *const file = d->file;
@@ -1240,9 +1240,9 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     return LMC_OK;
 }
 
-/* Goes through the files, then the blocks without a place, once. range->status says whether the
- * range is intact. The status that is returned is about the call: if it is not LMC_OK (memory, a
- * limit), there is no range. */
+/* Goes once through the files, then through the blocks without a place. range->status says whether
+ * the range is intact. The status that is returned is about the call: if it is not LMC_OK (memory,
+ * a limit), there is no range. */
 LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;
@@ -1342,8 +1342,8 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     return LMC_OK;
 }
 
-/* Without an index: takes the rows of the BLKS that was found, if the known runs have as many
- * blocks. Then no run is lost. */
+/* Without an index: takes the rows of the BLKS that was found, if it has as many rows as the known
+ * runs have blocks: then no run is lost. */
 static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
 {
     lmc__tables *const t = &s->reader.tables;
@@ -1388,8 +1388,8 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
-/* Takes what is intact of header, trailer and index, then walks through the file, then fills the
- * tables. A file in which nothing is found is no LMC file. */
+/* Takes the intact ones of header, trailer and index, walks through the file, then fills the
+ * tables. If nothing is found, the file is no LMC file. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
@@ -1413,7 +1413,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The reader's free_extra: frees the buffers of a salvage. Some of these are already empty. */
+/* The reader's free_extra: frees the buffers of a salvage. Some buffers are already empty. */
 LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);

@@ -229,8 +229,8 @@ typedef struct lmc_parallel {
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Bytes with random access: an LMC file, or the elements of a tensor. read_at reads exactly size
- * bytes or fails. Like every callback it returns LMC_OK or an error, which the library function
- * then returns: preferably LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * bytes or fails. Like each callback with a status, it returns LMC_OK or an error, which the
+ * library function then returns: preferably LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;

@@ -47,7 +47,7 @@ typedef struct lmc__block_coding {
     int has_sum;         /* *block->sum is the sum64 of the elements in the payload */
 } lmc__block_coding;
 
-/* Writes the header to dst, behind which the payload must already be. */
+/* Writes the header to dst. The payload must already be behind it. */
 static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding, unsigned width,
                                   size_t n, const lmc__kernels *k, uint32_t number)
 {

@@ -43,7 +43,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
- * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error, overwritten bytes of
  * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
@@ -61,8 +61,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks the payload of a block with a prediction by its CRC: all that can be checked without the
- * prediction. */
+/* Checks the payload of a block with a prediction by its CRC. No other check is possible without
+ * the prediction. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {

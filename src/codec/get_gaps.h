@@ -9,8 +9,8 @@
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
- * before this bit: the sum of quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j (b and j count from 0). Before it are b - j
+ * zeros, which is the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
@@ -60,7 +60,7 @@ typedef struct lmc__gaps {
     uint64_t sum, word; /* of low parts; bits that were read but not used */
 } lmc__gaps;
 
-/* Reads all that is before the quotients. in: behind the mode byte of a mask of n bits; end: of the
+/* Reads everything before the quotients. in: behind the mode byte of a mask of n bits; end: of the
  * payload; mode: LMC__MASK_GAPS or more. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)

@@ -9,11 +9,10 @@
 /* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
  * To decode a node, its left and right child are decoded, and merged by the node's mask.
  *
- * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two things
- * that are read become lengths or addresses. One is the number of ones of a mask: it is at most the
- * mask's known n, because the bits behind n must be zero. The other is the code lengths: they
- * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
- * a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two values
+ * from the input become lengths or addresses. The number of ones of a mask is at most the mask's
+ * known n, because the bits behind n must be zero. Code lengths become a tree only if they fill the
+ * code space exactly (tree.h). Recursion is at most 15 deep in a tree, and 3 trees deep. */
 
 /* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
@@ -130,10 +129,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
- * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
- * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
- * behind the left child's list, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements are written to list, its children's to spare, one child
+ * behind the other, its grandchildren's to list, and so on. Each merge reads one buffer and writes
+ * the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is behind the
+ * left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {

@@ -11,7 +11,7 @@
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * It is checked in this order: each number of the head, then how these go together, the table, the
+ * It is checked in this order: each number of the head, their combinations, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
  * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
  * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
@@ -32,7 +32,7 @@ typedef struct lmc__quantized_head {
     const uint8_t *positions, *values; /* of exceptions: u32 indices, ascending; elements */
 } lmc__quantized_head;
 
-/* The 32 bytes that every payload begins with:
+/* Every payload begins with these 32 bytes:
  *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
@@ -132,7 +132,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 /* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
  * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
  * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
- * more (or); else a byte without the top bit never is (and). */
+ * more (or). Else a byte without the top bit is never more (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;

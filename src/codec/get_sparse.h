@@ -8,7 +8,7 @@
 #include "codec/get_list.h"
 
 /* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
- * list of indices, and its planes a list of residuals. The kernel patch does the rest.
+ * list of indices, and its planes a list of residuals. The kernel patch applies them.
  *
  *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements

@@ -5,8 +5,8 @@
 #include "codec/huffman.h"
 #include "codec/lengths.h"
 
-/* Chooses how a list of bytes is coded (spec 6): raw, as a constant, or by which tree.
- * The choice uses only the counts of the list's symbols, mostly in a sample.
+/* Chooses how a list of bytes is coded (spec 6): raw, as a constant, or as a tree, and which tree.
+ * It uses only the counts of the list's symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, with logarithms as integers: machines differ in
  * the last digit of log2 of floats, but must write the same bytes. */
@@ -74,9 +74,9 @@ enum lmc__choice {
  * copy. */
 #define LMC__MIN_SAVING 200u
 
-/* 1 if a list is not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit
- * for each symbol but one (Miller, 1955): `eighths` 6 corrects this. With 7, lists near the limit
- * count as raw, too. */
+/* 1 if a tree would save too little for a list. A sample's entropy is too low, by about 1 / (2 ln
+ * 2) of a bit for each symbol but one (Miller, 1955): `eighths` 6 corrects this. With 7, lists near
+ * the limit count as raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
@@ -165,8 +165,8 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *                     -> else                tree
  *
  * worth: of a bit, as time (cost.h). An escape is needed if symbols were escaped, if the list may
- * have symbols that the sample does not have, or if there is only one symbol: a code has at least
- * two leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
+ * have symbols that the sample lacks, or if there is only one symbol: a tree has at least two
+ * leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
  * entries of `order` differ by the symbol, so every sort gives the same result. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -213,8 +213,8 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     escaped = total -
               lmc__fill_units(order, n_leaves - (has_escape ? 1u : 0u), n_symbols, n_kept, counts);
 
-    /* The escape must be the last leaf, so it gets the longest code, whatever its weight. Rarer
-     * symbols get the shorter codes before it; the set of lengths stays the same. */
+    /* The escape must be the last leaf, so it gets the longest code, whatever its weight. So rarer
+     * symbols get shorter codes than it; the set of lengths stays the same. */
     memset(plan->lengths, 0, sizeof plan->lengths);
     plan->first = 255;
     plan->last = 0;

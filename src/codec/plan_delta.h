@@ -20,8 +20,8 @@
  *
  * At first each key is a class; then neighbours are merged. A merge saves the headers of a class,
  * and costs bits because the two distributions differ. The size of a class is estimated from its
- * residuals' *magnitudes*: small residuals are counted one by one, others by half octaves. The bits
- * within half octaves are noise, which costs the same with any classes. */
+ * residuals' *magnitudes*: small residuals are counted one by one, others by half octaves. The
+ * other bits are noise, which takes the same space with any classes. */
 
 #ifndef LMC_NO_ENCODER
 /* A list of the changed elements, if they are few. Then the block is coded from this list alone. */
@@ -31,7 +31,7 @@ typedef struct lmc__changes {
     uint32_t crc; /* of all elements, if there is a list */
 } lmc__changes;
 
-/* The changed elements of a block, as a block. */
+/* A block that has only the changed elements of a block. */
 static lmc__block lmc__changed_block(const lmc__block *block, const lmc__changes *changes)
 {
     lmc__block changed = *block;
@@ -51,11 +51,11 @@ typedef struct lmc__delta {
     size_t border; /* bytes: if it is larger, coding without the prediction may be better */
 } lmc__delta;
 
-/* More classes than lmc__effort says make deltas that are not sparse up to 2 % smaller, but each
- * class takes time to decode. Levels FAST and DEFAULT add a class if at most a fifth of the
- * elements has changed. If the limit is then LMC__DEFAULT_CLASSES, one more class is used if it
- * saves 1/LMC__MORE_SAVING of the bits. In a sparse delta each class must save 1/2048 of the bits,
- * or 1/256 if the delta takes more than n / 16 bits. */
+/* More classes than in lmc__effort make deltas that are not sparse a little smaller, but each class
+ * takes time to decode. Levels FAST and DEFAULT add a class if at most a fifth of the elements has
+ * changed. If the limit is then LMC__DEFAULT_CLASSES, one more class is used if it saves
+ * 1/LMC__MORE_SAVING of the bits. In a sparse delta each class must save 1/2048 of the bits, or
+ * 1/256 if the delta takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
@@ -64,8 +64,8 @@ typedef struct lmc__delta {
 #define LMC__SPARSE_ONE_IN 20u
 
 /* Elements in each run of the sample, by default: half as many as in other samples, because this is
- * faster and hardly makes deltas larger. Blocks below 32768 elements have room for half of
- * these. */
+ * faster and hardly makes deltas larger. Blocks below 32768 elements have runs of half this size:
+ * they have no more room. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number that is folded to 0, 1, 2 ... Most residuals are below
@@ -171,7 +171,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one constant width. Returns the bitwise or of all residuals. */
+/* Does lmc__count_keys for one constant width. Returns the bitwise or of all residuals. */
 LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
     lmc__key_counts *const classes = m->classes;
@@ -301,7 +301,7 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
 }
 
 /* Finds the best classes. m->classes: counts by key of a sample in which n_equal residuals are
- * zero. Sets all of delta but its changes and border.
+ * zero. Sets all members of delta except changes and border.
  *
  * While more than LMC__FEW_CLASSES are left, it merges the two neighbours whose merge saves most or
  * costs least: at most 255 merges, of O(LMC__MAGNITUDES) each. Then it calls lmc__cut_classes. The
@@ -345,7 +345,7 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
 }
 
 /* Estimates the bits of a block of n elements without a prediction: the sum over its planes, each
- * estimated as in lmc__is_raw, but not larger than raw. rows: lists for the planes. The delta's
+ * estimated as in lmc__is_raw, and at most its raw size. rows: lists for the planes. The delta's
  * estimate uses the same sample, so both have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
@@ -384,8 +384,8 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* For elements of 4 or 8 bytes whose changes are not listed. If most residuals are zero, the delta
- * is sparse: one mask says which elements have changed. Else the lowest planes become natural
+/* Used for elements of 4 or 8 bytes if the changes are not listed. If most residuals are zero, the
+ * delta is sparse: a mask says which elements have changed. Else the lowest planes become natural
  * planes, which are not grouped, if they are noise even with the prediction: grouping would save
  * nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
@@ -420,7 +420,7 @@ enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* Decides whether and how to code a block against its prediction. Both estimates come from one
  * sample and are wrong by some percent, so they decide only if they differ by an eighth. From level
- * MAX on both ways are tried unless the delta takes less than half: so a prediction never makes a
+ * MAX on, both ways are tried unless the delta takes less than half: so a prediction never makes a
  * block larger. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)

@@ -13,16 +13,16 @@
 #include "codec/put_planes.h"
 #include "codec/put_delta.h"
 
-/* Encodes a block: as planes, as a delta against its prediction, or stored. It chooses the smallest
- * form, as far as estimates can tell.
+/* Encodes a block: as planes, as a delta against its prediction, or stored. It chooses the form
+ * that is probably the smallest, by estimates.
  *
  * A program may change the elements while they are encoded (CONTRACT in lmc.h). The output must
  * still decode, to a mixture of old and new elements. So all of a payload, and Content_CRC, come
  * from one reading: one pass copies the elements to planes or classes, and computes the CRC of the
  * copied bytes. Other readings (samples, counts) are only for choices, and a choice can code any
- * elements. One exception, a symbol that was not counted in a tree without an escape, is found when
- * the copy is coded. If the copy was overwritten and must be made again, its CRC has to be the
- * same. If elements are found to have changed, the block is stored.
+ * elements. Only in a tree without an escape, a symbol that was not counted has no code: this is
+ * found when the copy is coded. If the copy was overwritten and must be made again, its CRC has to
+ * be the same. If either check fails, the elements have changed, and the block is stored.
  *
  *     lmc__encode_block      header; stores a block                this file
  *     lmc__encode_payload    the best of several levels            this file
@@ -71,8 +71,8 @@ static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t
     return coding;
 }
 
-/* Encodes in the smaller of two ways. lmc__plan_delta's verdict comes first, so that most blocks
- * are coded only once:
+/* Encodes in the smaller of two ways. lmc__plan_delta's verdict decides what is tried, so that most
+ * blocks are coded only once:
  *
  *   1  the delta, if the verdict is DELTA; done if it takes at most delta.border bytes
  *   2  else without the prediction (direct)
@@ -146,7 +146,7 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
     return crc;
 }
 
-/* Stores job's block; there must be room. */
+/* Stores job's block. The caller has checked that there is room. */
 static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned width)
 {
     lmc__block_coding coding;
@@ -159,8 +159,8 @@ static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned widt
 }
 
 /* Encodes job's block, but does not quantise it: the payload, then the header, which has the
- * payload's CRC. If no payload is smaller than the elements, these are stored. DST_TOO_SMALL: there
- * is no room for the header, or for a block that must be stored. */
+ * payload's CRC. If no payload is smaller than the elements, the elements are stored.
+ * DST_TOO_SMALL: there is no room for the header, or for a block that must be stored. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, void *ws,
                                          size_t ws_size)
 {
@@ -192,8 +192,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     return LMC_OK;
 }
 
-/* For LMC_AUTO each byte counts as an element, so that any guessed width is within the limit and
- * the workspace. */
+/* For LMC_AUTO each byte counts as an element: then the limit and the workspace suffice for every
+ * width that may be guessed. */
 LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)

@@ -14,9 +14,9 @@
 #include "codec/block_header.h"
 #include "codec/plan_delta.h"
 
-/* Writes the payload of a block against its prediction (spec 5.2), as plan_delta.h has chosen. One
- * pass over the elements and the base (the kernel group) computes the residuals, sorts them into
- * classes by the prediction, and splits them:
+/* Writes the payload of a block against its prediction (spec 5.2), in the form that plan_delta.h
+ * has chosen. One pass over the elements and the base (the kernel group) computes the residuals,
+ * sorts them into classes by the prediction, and splits them:
  *
  *     elements \                                    class 0: plane 0 .. w-1 \
  *               residual -> by the key to ->        class 1: plane 0 .. w-1  } lists, coded
@@ -130,8 +130,8 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 }
 
 /* Writes one list of a class. If its tree is longer than the list, all lists are made again from
- * the elements; the CRC shows that these are the same. Returns 0 if there is no room, or if
- * elements have changed. */
+ * the elements; the CRC shows whether the elements are the same. Returns 0 if there is no room, or
+ * if elements have changed. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -148,8 +148,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap. Returns 0
- * if it is not, or if elements or prediction are found to have changed.
+/* Returns the size of the payload; 0 if it is not smaller than the elements, exceeds cap, or if the
+ * elements or the prediction have changed meanwhile.
  *
  * A first pass over the prediction counts the elements of each class: this number is the length of
  * its lists. Classes without elements have no mask and no lists; classes without coded elements

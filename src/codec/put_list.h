@@ -21,17 +21,17 @@
  * *nested*: its bytes are a list, coded by the same recursion with a frozen tree (tree.h). Masks of
  * that tree may be nested, too.
  *
- * Functions here return 0 if the output would pass e->end. Then the output is useless, and the list
- * is overwritten. They also return 0 if the list has a symbol without a code and there is no
- * escape, because elements have changed after they were counted (put_block.h). Such a symbol's rank
- * is above those of all leaves: it goes right at each node, and is found at the last leaf. */
+ * Functions here return 0 if the output would go beyond e->end. Then the output is useless, and the
+ * list is overwritten. They also return 0 if the list has a symbol without a code and there is no
+ * escape, because elements changed after they were counted (put_block.h). Such a symbol's rank is
+ * above those of all leaves: it goes right at each node, and is found at the last leaf. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* 1 if nesting a mask probably saves bits that are worth the time of nesting (cost.h). A nested
- * mask takes about n / 200 bits more than its entropy. A short mask does not reach all nodes: one
- * node for eight bytes is counted. */
+/* 1 if nesting a mask probably saves enough bits for the time that nesting takes (cost.h). A nested
+ * mask takes about n / 200 bits more than its entropy. The bytes of a short mask do not reach all
+ * nodes of the tree: one node for eight bytes is counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -46,7 +46,7 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
 
 /* The level of the frozen tree (spec 6.4) for a mask of n bits, of which `rarer` are the rarer bit.
  * From level 2 on, the level is chosen whose probability has the nearest logarithm. The limits of
- * levels 0 and 1 are where two trees cost the same (spec/frozen_trees.py). */
+ * levels 0 and 1 are where the codes of two levels are equally long (spec/frozen_trees.py). */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -60,9 +60,9 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* Writes the nested code of a mask of size bytes to `code`, which has room for size bytes. Returns
- * its size, or `size` if it would not be smaller. list and spare: lists of size. The mask may
- * already be at e->out, and stays there if its code is not smaller: so e->out is set to `code`
- * meanwhile. */
+ * its size, or `size` if it would not be smaller. list and spare: lists of `size` bytes. The mask
+ * may already be at e->out, and must stay there if its code is not smaller: so e->out is set to
+ * `code` meanwhile. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -183,8 +183,8 @@ static int lmc__put_class_mask(lmc__encoder *e, const uint8_t *mask, const uint3
  *     left    |  right's spare                        |
  *     right   |  n_right elements      | free         |      while the right child is coded
  *
- * Kernels may write LMC__PAD bytes behind a list. Behind the left child's elements is free room,
- * and behind its spare is the slack of `right`. */
+ * Kernels may write LMC__PAD bytes behind a list. They may do so here: behind the left child's
+ * elements is free room, behind its spare the slack of `right`. */
 static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
@@ -220,13 +220,13 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 /* Writes a node of e->scratch->trees[node.nesting]. list: ranks of its n elements, overwritten;
  * spare: a list of n.
  *
- * The cases of spec 6.2: no bytes if there are no elements or one symbol; for the escape the
- * symbols, mapped back from ranks; for a flat node bit planes; else a mask and two children. The
+ * What is written (spec 6.2): nothing if there are no elements or one symbol; for the escape, the
+ * symbols, mapped back from ranks; for a flat node, bit planes; else a mask and two children. The
  * partition writes the mask to its place in the output. Only if it does not fit there, the mask is
  * made on the stack: a nested mask may fit. A child that is one symbol needs no list.
  *
  * Recursion is at most 15 deep in each of up to three trees. Time is O(n) for each level of the
- * tree, so at most 15 n; for skewed lists little more than n. */
+ * tree, so at most 15 n; for lists with few frequent symbols little more than n. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -350,7 +350,7 @@ enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* Writes a list of n bytes as its plan says. The lists row and spare are overwritten. root: as for
  * lmc__put_root, or NULL. A tree must be shorter than raw, which takes n + 1 bytes with its mode.
- * It checks whether a list really is constant: a sample may be wrong, or elements have changed. */
+ * It checks whether a list is really constant: a sample may be wrong, or elements have changed. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)

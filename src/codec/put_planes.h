@@ -23,8 +23,8 @@
  * are all planes except the exponents. */
 
 #ifndef LMC_NO_ENCODER
-/* The planes of a block, and all that is needed to make them again: coding a plane overwrites its
- * row, and if its tree was too long (LMC__PUT_SPOILED), all planes are split once more. */
+/* The planes of a block, and what is needed to make them again: coding a plane overwrites its row.
+ * If its tree was too long (LMC__PUT_SPOILED), all planes are split again. */
 typedef struct lmc__split_block {
     const lmc__block *block;
     lmc__planes planes;

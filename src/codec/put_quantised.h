@@ -22,7 +22,7 @@
  * in decoders. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* Elements of a tensor on their way through a quantiser. */
+/* Elements of a tensor that are being quantised. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
     const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
@@ -64,8 +64,8 @@ static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *
  * Returns the number of exceptions, which are unchanged; their symbol is LMC__EXCEPTION. With
  * is_recovered each element that is not a point is an exception.
  *
- * A second call changes nothing: restored elements are points, or BF16 that are rounded points, and
- * have the same symbols. So a writer may get elements that were quantised in place. */
+ * A second call changes nothing: restored elements are points, or points rounded to BF16, and have
+ * the same symbols. So a writer may get elements that were quantised in place. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *in, uint16_t *symbols, uint8_t *dst)
 {
@@ -118,7 +118,7 @@ static int lmc__add_exceptions(lmc__exceptions *to, uint16_t *symbols, const uin
 }
 
 /* Makes codes, exceptions and CRC of all elements; content gets the restored elements. Returns 0 if
- * the exceptions do not fit; content and CRC are complete even then, because the block is then
+ * the exceptions do not fit; even then content and CRC are complete, because the block will be
  * stored. Elements and prediction may change meanwhile (put_block.h), so each strip of the
  * prediction is copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
@@ -199,7 +199,7 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
  * returned.
  *
  * One pass over the elements puts codes to `high` and `low`, and exceptions to the payload. Then
- * lmc__put_list codes a copy of each list, so that codes need not be made again. */
+ * lmc__put_list codes each list without changing it, so that codes need not be made again. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, uint32_t *crc)

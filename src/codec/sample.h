@@ -8,10 +8,10 @@
 
 #ifndef LMC_NO_ENCODER
 /* Samples of blocks, for the encoder's choices. A block of up to 8192 elements is its own sample.
- * Other blocks are cut into 128 equal *steps*, and each step gives a *run* of 64 neighbours,
- * because a cache line is fetched as a whole. The place of a run in its step varies: else all runs
- * of a matrix whose rows have a power of two elements would be in the same columns. The places
- * depend only on the block's size, so that bytes depend only on the input. */
+ * Other blocks are cut into 128 equal *steps*. A sample has a *run* of 64 neighbours from each
+ * step, as a cache line is fetched as a whole. The place of a run in its step varies: else, if a
+ * matrix has rows of 2^k elements, all runs would be in the same columns. The places depend only on
+ * the block's size, so that bytes depend only on the input. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -24,7 +24,7 @@ typedef struct lmc__block {
     enum lmc__order order, own; /* with and without a prediction (see dtypes.h) */
     enum lmc_level level;
     uint64_t *sum; /* gets the elements' sum64 if they are coded as planes; or NULL */
-    int may_group; /* 1: Grouping need not be 0 (see is_ungrouped in job.h) */
+    int may_group; /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
 } lmc__block;
 
 /* Sets what follows from src and the dtype. */
@@ -79,7 +79,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
 /* The planes of a sample. The caller pops its lists from the stack when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
-    uint8_t *room;      /* for its elements; NULL if these are all of the block's */
+    uint8_t *room;      /* for its elements; NULL if the sample is the whole block */
     size_t n;           /* its elements */
 } lmc__sample;
 
@@ -131,8 +131,8 @@ static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, siz
     return counts;
 }
 
-/* Chooses how to code a list of n bytes, by the given number of quarters of a sample of the list;
- * with 0, by the whole list. */
+/* Chooses how to code a list of n bytes, by the given number of quarters of a sample of it; by the
+ * whole list if quarters is 0 or the list is short (at most 2 * LMC__SAMPLE_SIZE). */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
 {
@@ -154,9 +154,9 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
 }
 
 /* Estimates by a sample the order-0 entropy of size bytes that are split with this width and order:
- * bits per byte, in 1/1024. Each plane counts 128 bits more than its entropy, but at most as raw,
- * so that chance does not decide between planes that hardly compress. UINT64_MAX if there is no
- * room, which cannot happen. */
+ * bits per byte, in 1/1024. A plane is counted with 128 bits more than its entropy, but at most
+ * with its raw size, so that chance does not decide between planes that hardly compress. UINT64_MAX
+ * if there is no room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {

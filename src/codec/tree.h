@@ -27,8 +27,8 @@
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
- * elements because the root's mask has three 1 bits. */
+ * flat node. The first bit is the lowest bit of a byte. List sizes are not stored: the flat node
+ * has 3 elements, as the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -141,7 +141,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
  * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6 the symbols would not fit the one vector of unflatten. */
+ * may be nested. With D above 6, the symbols would not fit in the one vector of unflatten. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;

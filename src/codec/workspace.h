@@ -8,8 +8,8 @@
  * LMC__PAD bytes of slack behind them). A function that pushes lists sets stack.top back to free
  * them. Nothing is kept from one block to the next.
  *
- * The most that is on the stack at once, for a block of n elements of w <= 8 bytes. A *row* is a
- * list of n bytes; m = n / 8 is the bytes of a mask.
+ * The table has the most that is on the stack at once, for a block of n elements of w <= 8 bytes. A
+ * *row* is a list of n bytes; m = n / 8 is the bytes of a mask.
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
@@ -39,7 +39,7 @@
  * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
  * all classes, and the masks' stack. The pads are counted for the widest elements, so that a
  * workspace for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can
- * fail; each is checked all the same. */
+ * fail; yet each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -67,7 +67,7 @@ LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
 typedef struct lmc__plan {
     uint8_t lengths[256];   /* of the symbols' codes; 0: no code */
     unsigned escape_length; /* 0: no escape */
-    unsigned first, last;   /* all symbols with a code are in [first, last] */
+    unsigned first, last;   /* every symbol with a code is in [first, last] */
     int is_one_symbol;      /* the sample has only one symbol: the list may be constant */
     uint64_t bits;          /* that the list takes; estimated */
 } lmc__plan;
@@ -142,6 +142,6 @@ typedef struct lmc__encoder {
     lmc__stack stack;
     uint8_t *out;   /* where the payload's next byte goes */
     uint32_t worth; /* of a bit, as time: see cost.h */
-    uint8_t *end;   /* the payload's limit: a longer one is not worth coding */
+    uint8_t *end;   /* the payload's limit: a longer payload is not wanted */
 } lmc__encoder;
 #endif

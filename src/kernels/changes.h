@@ -13,17 +13,17 @@
 /*
  * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: writes the elements of src that differ from those of base to `changed`. Returns
+ * list_changes: lists in `changed` the elements of src that differ from those of base. Returns
  * their number, or SIZE_MAX if it exceeds `most`. changed has room for `most` elements; LMC__PAD
  * bytes behind its array `place` may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
- * returned. The block is coded from this list alone. So the list has the elements, too: fetching
- * them later, one by one from all over the block, would be slow. src and base may change meanwhile.
+ * returned. The block is coded from this list alone. So the list has the elements, too: to fetch
+ * them later, one by one from the whole block, would be slow. src and base may change meanwhile.
  * They are read only once, so the list and the CRC are of the same bytes.
  *
  * rank_changes: ones[c] = the ranks of the changed elements of class c. A rank is the number of
  * elements of the class before the element in base: the place of its one bit in the class's mask.
  * counts[c] = elements of class c in base. The class of a changed element follows from
- * changed->before, even if base has changed since. So the lists have the lengths that count_classes
+ * changed->before, even if base was changed later: so the lists have the lengths that count_classes
  * gave for changed->before. Most of the time is for counting the many unchanged elements, with
  * vectors as in count_classes. src and base are read exactly.
  */
@@ -173,8 +173,8 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
 }
 
 /* 256 bytes in a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind the valid ones.
- * So no branch depends on the data, which a CPU cannot predict. The elements are added once for
- * each strip, from its copies. */
+ * So no branch depends on the data: a CPU cannot predict such branches. The elements are added once
+ * for each strip, from its copies. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -301,7 +301,7 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 
 #if LMC__NEON
 /* The next step of 64 elements; m[c] is the mask of the elements in class c. An element's rank is
- * its class's count before the step, plus the ones before the element in the class's mask. */
+ * the count of its class before the step, plus the ones before it in m[c]. */
 LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
                                 unsigned n_classes)
 {
@@ -369,8 +369,8 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
     return (uint32_t)(pairs * 0x0001000100010001 >> 48);
 }
 
-/* Steps of eight groups. With the tally of each step, keys are compared only in groups that have a
- * changed element. */
+/* Steps of eight groups. The tally has the counts of each group, so keys are compared only in
+ * groups that have a changed element. */
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,

@@ -66,7 +66,7 @@ LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 }
 
 /* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
- * grows, and one pass over both is enough. */
+ * grows, and one pass over keys and thresholds is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -76,7 +76,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This defines the counts; the vector loops end with it. */
+/* Counts elements one by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {

@@ -19,8 +19,8 @@ static int lmc__is_constant(const uint8_t *src, size_t n)
 
 /* count_bytes: counts[v] += number of bytes v in src[0, n). All tiers use this function, so the
  * tables of kernels do not have it. It uses eight arrays of counts: a count that was stored a few
- * cycles ago is slow to load, and in skewed planes most bytes have the same count. So equal
- * neighbours use different arrays.
+ * cycles ago is slow to load, and in many planes most bytes are equal. So equal neighbours are
+ * counted in different arrays.
  *
  *     bytes of w     0  1  2  3  4  5  6  7
  *     array          0  1  2  3  4  5  6  7     its count [byte]

@@ -49,10 +49,10 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
- * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
- * exponents. So three squarings give the rule for places of 8 bits, six for places of 64. No table
- * is needed, and a place depends only on places at least 65 before it (compare Russell, "Chorba: A
- * novel CRC32 implementation", 2024).
+ * behind it. In the end only the last 209 bits are left. Over GF(2) a square has the same terms
+ * with twice the exponents. So three squarings give the rule for places of 8 bits, six for places
+ * of 64. No table is needed, and a place depends only on places at least 65 before it (compare
+ * Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
@@ -86,9 +86,9 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
- * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
- * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
+/* Makes a shorter message with the same CRC. The message begins with register crc; the shorter one
+ * begins with register 0, and has LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size.
+ * The message must have LMC__CRC_PLACES(unit) + 64 bytes or more. */
 static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                size_t unit)
 {

@@ -76,7 +76,7 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 #ifndef LMC_NO_ENCODER
 /* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. This is
  * IEEE's division, done with integers. A mantissa of 24 bits, shifted up by 9, divided by one of 8
- * bits gives 25 or 26 bits: 24, and one or two that decide the rounding. Only exact divisions give
+ * bits gives 25 or 26 bits: 24 bits, and 1 or 2 that decide the rounding. Only exact divisions give
  * ties, which are rounded to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
@@ -267,7 +267,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
- * leaves the rest to the scalar one. */
+ * leaves the rest to the scalar kernel. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
 typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -386,8 +386,8 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 #ifndef LMC_NO_ENCODER
 /* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Only normal
  * numbers can be on the grid, and +0, which is symbol 0. The symbol of an x that is off the grid is
- * replaced, so its value before does not matter. The exceptions are counted in each lane, to be
- * added up at the end: less than 2^31, as n is. */
+ * replaced, so any value may be there before. The exceptions are counted in each lane, and added up
+ * at the end: less than 2^31, as n is. */
 LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i32v x,
                                           lmc__i32v is_off, lmc__i32v *exceptions)
 {
@@ -406,7 +406,7 @@ LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i
  *
  *     v = |x| / scale         the quotient as F32
  *     min(v, 65536)           compared as bits, which for positive floats have the order of the
- *                             numbers; NaN and infinity are above, and so cut as well
+ *                             numbers; NaN and infinity are above, and so are cut, too
  *     (int)(v + v)            floor(2 v): doubling is exact, converting cuts off the fraction
  *     (that + 1) >> 1         floor(v + 1/2), by integers: v + 0.5 in F32 could round up itself
  *

@@ -14,7 +14,7 @@
 #include "kernels/classes.h"
 
 /*
- * group: what an encoder does to a block that has a prediction (spec 5.1, 5.2), in one pass:
+ * group: turns a block with a prediction into lists of residual bytes (spec 5.1, 5.2), in one pass:
  *
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
@@ -33,9 +33,9 @@
  *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
  *
  * Whole vectors are stored: the bytes behind the elements (the dots) are overwritten by the next
- * store, or lie in the list's slack. A step also stores to the lists of classes of which it has no
- * element. So every class has lists with slack, even empty ones, and no two lists share slack.
- * Stores to many lists in turn limit the speed, so a step makes as few stores as possible.
+ * store, or lie in the list's slack. A step stores to the lists of all classes, even to those that
+ * get no element. So every class has lists with slack, even empty ones, and no two lists share
+ * slack. Stores to many lists in turn limit the speed, so a step makes few stores.
  *
  * src and base are read exactly. They may change meanwhile, so they are read only once: lists and
  * CRC are of the same bytes. No arrays may overlap. The sizes of the lists come from count_classes
@@ -75,8 +75,8 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     memcpy(done->next, next, sizeof next);
 }
 
-/* Elements [done->n, n), one by one, a strip at a time. This defines group; the other tiers end
- * with it. */
+/* Groups elements [done->n, n) one by one, a strip at a time. This defines group; the other tiers
+ * end with it. */
 static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                 const lmc__delta_block *block, lmc__delta_progress *done)
 {
@@ -100,8 +100,8 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
 }
 
 #if LMC__NEON || LMC__X86
-/* A step of up to LMC__SORTED elements is sorted by class, each class into a row of elements; then
- * each row is split into its lists. So each element needs one store.
+/* The elements of a step, at most LMC__SORTED, are sorted by class into one row for each class;
+ * then each row is split into its lists. So each element needs one store.
  *
  *     class of the element     0  1  1  0  1  0  0  1
  *     residual                 q  r  s  t  u  v  w  x
@@ -244,8 +244,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
 
 #if LMC__X86
 /* Whole steps of 128 elements, all in registers; the CRC is as in split_root. The places of a
- * class's elements are compressed, those of elements 64 to 127 behind the others, and each plane is
- * permuted by these places.
+ * class's elements are compressed (those of elements 64 to 127 are behind the others), and each
+ * plane is permuted by these places.
  *
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
@@ -253,8 +253,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
  *     x[j] = v[p][places[j]]             vpermi2b looks up 128 bytes across two vectors
  *
  * In a step most lists get at most 32 elements. Storing 32 takes fewer cycles than storing 64. For
- * a class with more than a fifth of all elements 64 are always stored, so that the branch is
- * predicted well. */
+ * a class with more than a fifth of all elements, always 64 are stored, so that the CPU predicts
+ * the branch well. */
 LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)

@@ -12,8 +12,7 @@
 #include "kernels/strip.h"
 
 /*
- * join_root: the last thing a decoder does to a block, in one pass over it, and the inverse of
- * split_root:
+ * join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
  *
  *   source->planes->row[0 .. width)
  *     |
@@ -29,10 +28,10 @@
  * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
  * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * If streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
  * join_root once for each block, after it has checked the whole payload.
  *
- * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * If the output is far larger than the caches, streaming stores save half of the memory traffic:
  * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
  * CRC and sum must be computed before.
  */

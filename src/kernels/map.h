@@ -47,8 +47,8 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But the table is a
- * permutation in which most rows just count up: in such a row the distance between an entry and its
+/* AVX2 looks up among only 16 entries, so the table is 16 rows of 16. But the table is a
+ * permutation, and most of its rows just count up: there, the distance between an entry and its
  * place is constant. One shuffle, by a place's upper 4 bits, finds the row's distance. For each row
  * that does not count up, a shuffle by the lower 4 bits adds corrections. All sums are modulo 256.
  *

@@ -80,9 +80,9 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once, so any place in it is right. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
- * two constants each bit, spread to a byte, chooses. */
+/* Steps of 64 elements. A constant fills its half of x once, so every place in this half is right.
+ * The last step may be short; its mask is zero behind n, but it stores 64 bytes. Between two
+ * constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                                       lmc__side right, int has_left, int has_right)
 {

@@ -148,8 +148,8 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
 #endif
 
 #if LMC__X86
-/* vpcompressb sorts 64 elements at once into a register, which is then stored whole. The form with
- * a memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
+/* vpcompressb sorts 64 elements at once to a register; all of the register is then stored. The form
+ * with a memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
  * destination (https://github.com/llvm/llvm-project/issues/206849).
  *
  *     v                       a b c d e f g h ...

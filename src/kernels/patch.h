@@ -15,8 +15,8 @@
  * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
  * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
  * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
- * bytes; base's element and this give the element of dst. dst may be base; then only changes are
- * written. Returns the CRC-32C of dst.
+ * bytes; the element of base and this residual give the element of dst. dst may be base; then only
+ * changes are written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
@@ -26,8 +26,8 @@
  * elements that have not changed are only copied and added to the CRC.
  *
  * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far both arrays are read, apart from LMC__PAD bytes behind that. A number beyond the
- * class's elements changes nothing.
+ * decides how far both arrays are read; LMC__PAD bytes behind this end may be read, too. A number
+ * beyond the class's elements changes nothing.
  */
 
 /* Notes element i before it changes. */
@@ -183,7 +183,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
 
 /* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
  * from entry n on; `seen` is subtracted from the numbers. Returns how many it took. There is no
- * branch for each change, because it could not be predicted. */
+ * branch for each change, because a CPU cannot predict it. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -361,7 +361,7 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+/* Restores the whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
  * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
  * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \

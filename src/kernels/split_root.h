@@ -12,7 +12,7 @@
 #include "kernels/strip.h"
 
 /*
- * split_root: the first thing an encoder does to a block, in one pass over it:
+ * split_root: the first step of encoding a block, in one pass over it:
  *
  *   src --crc32c--> the result; --sum64--> *sum, if sum is not NULL
  *    |
@@ -23,11 +23,11 @@
  *                        --partition at root->split--> root->mask, root->left, root->right
  *
  * The last step makes the root of one plane's tree; root->n_right becomes the number of ones in the
- * mask. left and right may be NULL (not wanted), and left may be the row itself. What the row holds
- * afterwards is not defined: to have the plane's bytes, call again without a root.
+ * mask. left and right may be NULL (not wanted), and left may be the row itself. The row's bytes
+ * are then undefined: to get the plane's bytes, call again without a root.
  *
- * All bytes of a plane go through the root, and here they are in registers already: this saves
- * three passes over the plane.
+ * The root needs all bytes of a plane, and here they are in registers already: this saves three
+ * passes over the plane.
  *
  * src is read exactly, and only once, as it may change meanwhile: planes, root and CRC are of the
  * same bytes. Planes other than the root's, and root->mask, are written exactly; left and right are
@@ -38,8 +38,8 @@
 /* Elements [done.n, n), strip by strip. This defines split_root; the other tiers end with it.
  *
  * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
- * most i ranks were written to left before. What partition stores behind them reaches, at worst,
- * the next strip's place in the row, which split fills later:
+ * most i ranks were written to left before. The bytes that partition stores behind them may reach
+ * the next strip's place in the row, but split fills it later:
  *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
  *            0                    i - n_right        i                     i + m */
@@ -126,8 +126,8 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *
  * The CRC is computed in four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while elements [j, j + 32) are split, the CRC reads 8 * width
- * bytes of each lane, from byte j * width / 4 on. These are not the bytes that are split, but as
- * many. All are in the first cache. crc32 uses none of the units that vectors need.
+ * bytes of each lane, from byte j * width / 4 on. These are other bytes than those that are split,
+ * but equally many. All are in the first cache. crc32 uses none of the units that vectors need.
  *
  *     strip        | lane 0      | lane 1      | lane 2      | lane 3      |      8192 bytes
  *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
@@ -246,7 +246,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
  *
  * So the products of a step do not wait for each other, and the same loads serve both CRC and
  * split. The register at the start, all ones, is added to the first vector: `start` is that
- * register in the first step, then 0, so the first step needs no own code. */
+ * register in the first step, then 0, so the first step needs no code of its own. */
 LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
                                                              const lmc__parted *root,
                                                              const uint8_t *src, size_t n,
@@ -317,7 +317,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
         return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
-/* Rare cases are done by strips: a root that is not the top plane, and elements of 8 bytes. */
+/* Rare cases are done strip by strip: a root that is not the top plane, elements of 8 bytes. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
     LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \

@@ -10,8 +10,8 @@
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So a fused kernel takes one strip through all stages, then the next strip:
+ * Each does the work of several kernels. But a block does not fit into the first cache. So a fused
+ * kernel takes one strip through all stages, then the next strip:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -21,8 +21,8 @@
  * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
  * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
- * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip.
+ * The vector loops process only whole steps or strips, and return how far they came, an
+ * lmc__progress; the kernels of the tier do the rest of the block, strip by strip.
  */
 
 /* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
@@ -69,18 +69,18 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 
 #define LMC__PAGE 4096u
 
-/* Is called with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it
- * prefetches from the page behind the page of data[i]. Else the first access to a page waits until
- * its address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
- * does no harm where the data ends before that page. */
+/* Call it with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it prefetches
+ * from the next page. Else the first access to a page waits until its address is translated, and
+ * other stores and prefetches wait, too. A prefetch cannot fault: it does no harm where the data
+ * ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
- * hardware sees no order from which to predict the next reads. */
+/* How many bytes ahead encoders fetch. They have just read samples from all parts of the block, so
+ * the hardware cannot predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many

@@ -77,7 +77,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part on each line. The formatter would indent each line more than the one before. */
+/* One part on each line. The formatter would indent each line more than the line before. */
 /* clang-format off */
 /* The scalar tier, which every build has. Fused kernels call the others for each strip. */
 #if LMC__HAS_PART(KERNELS)

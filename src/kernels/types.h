@@ -38,8 +38,8 @@
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
- * magnitude, like floats. */
+/* How elements are ordered as numbers (spec 5.1): not at all; as two's complement; or as sign and
+ * magnitude, as floats are. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not

@@ -20,8 +20,8 @@
  * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
- * zero, so classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. The shuffle gives zero at all other
+ * places, so the results of the classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -35,8 +35,8 @@
  * most frequent one (no change), needs nothing at all.
  */
 
-/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next counts
- * the elements of all classes, also of classes without a list. */
+/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next[] counts
+ * the elements of all classes, even of classes without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)

@@ -133,13 +133,13 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 
 #ifndef LMC_NO_ENCODER
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes only as signed ones, or for
- * equality. So the test is whether v is the maximum of both. */
+ * equality. So it tests whether v is the maximum of v and from. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
 }
 
-/* The same as bits: bit i of the result. */
+/* As lmc__not_below_avx2, but byte i of the result is one bit: bit i. */
 LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 {
     return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
@@ -307,7 +307,7 @@ LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 
 /* The inverse: first and second together are the bytes of a and b in turn. Unpacking, too, works
  * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
- * lower halves of both (0x20), and second the upper ones (0x31). */
+ * lower halves of both (0x20), and second the upper halves (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);

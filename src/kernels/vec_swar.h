@@ -6,7 +6,7 @@
 
 /* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
  * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
- * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
+ * borrow or shifted bit may get from one byte into the next: where one could, it is masked out.
  *
  * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
  * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
@@ -58,10 +58,10 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
- * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
- * carries copies a sign to all bits below it. */
+/* Turns the elements of a word into their residuals against 0, and back (spec 5.1): a rotation by
+ * one bit. With order INTEGER, the bits below the sign of negative elements are flipped before the
+ * rotation. The whole word is shifted, and bits that come from a neighbour are masked out. A
+ * product without carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;

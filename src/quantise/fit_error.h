@@ -8,22 +8,22 @@
 #include "quantise/quantizer.h"
 #include "quantise/fit_sample.h"
 
-/* Measures what quantising loses, in integers, because every machine must find the same grid.
+/* Measures the error of quantising, in integers, because every machine must find the same grid.
  *
  * An error is a fraction of 1 in units of 2^-32 (lmc__q32). For each measure it is
  *
- *   RELATIVE  the largest change of an element, over the element
- *   NMSE      the sum of squared changes, over the sum of squares
+ *   RELATIVE  the largest change of an element, divided by the element
+ *   NMSE      the sum of squared changes, divided by the sum of squares
  *   UPDATE    the root of the NMSE of updates m / (sqrt(v) + eps)
  *
- * With a linear grid the sample is restored and compared (lmc__add_losses). With a logarithmic
- * grid, changes are in proportion to the elements, so the error follows from the step
+ * With a linear grid, the sample is quantised, restored and compared (lmc__add_losses). With a
+ * logarithmic grid, changes are in proportion to the elements, so the error follows from the step
  * (lmc__log_error). */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 #define LMC__Q32_ONE 4294967296.0
-#define LMC__Q32_MAX UINT32_MAX /* also for all larger errors */
+#define LMC__Q32_MAX UINT32_MAX /* stands for all larger errors, too */
 
 /* The root of v, in the same units: sqrt(v * 2^32), rounded down. The root is found bit by bit from
  * the top: a bit is set if the square then is at most v * 2^32. */
@@ -46,17 +46,17 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
  *
  * RELATIVE holds for each element. The bits of an element and of its point, as integers, differ by
  * at most d, half a step, and a step is at most 2^24. If both are in one octave, [2^e, 2^(e + 1)),
- * one unit is 2^(e - 23), so the change over the element is at most d / 2^23. If the point is above
- * 2^(e + 1), and the element a units below 2^(e + 1), the d - a units above it count double: the
- * change is 2^(e - 23) (2 d - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d /
- * 2^23, too, as d <= 2^23. The limits of spec/quantised.md only move points towards elements, and
- * steps for BF16 are whole BF16. So a step of `s` octaves makes a change of at most s / 2.
+ * one unit is 2^(e - 23), so change / element is at most d / 2^23. If the point is above 2^(e + 1),
+ * and the element a units below 2^(e + 1), the d - a units above it count double: the change is
+ * 2^(e - 23) (2 d - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23,
+ * too, as d <= 2^23. The limits of spec/quantised.md only move points towards elements, and steps
+ * for BF16 are whole BF16. So a step of `s` octaves makes a change of at most s / 2.
  *
  * The other measures come from a mean square. An error that is uniform within one step has the mean
  * square 1/12. A float x = 2^e * m, 1 <= m < 2, changes by 2^e times the error in octaves: relative
- * to x, by the error over m. If the logarithms of elements are uniform, the mean of 1 / m^2 is the
- * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
- * 12) = s / 4.7097. An update changes by half of that, as its divisor is the moment's root. */
+ * to x, by the error divided by m. If the logarithms of elements are uniform, the mean of 1 / m^2
+ * is the integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s *
+ * sqrt(0.541 / 12) = s / 4.7097. An update changes by half of that: it is divided by a root. */
 static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
 {
     uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
@@ -115,7 +115,7 @@ LMC__INLINE uint64_t lmc__square(double v, uint32_t weight)
 /* Sums of squares of losses and of elements, in the same unit, because only their ratio counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
-    double unit; /* makes elements of groups integers, by multiplication */
+    double unit; /* elements of groups times this are integers */
 } lmc__losses;
 
 /* The unit for elements of groups: at most 2^-12 of the largest scale. Elements are below 2^15
@@ -133,7 +133,7 @@ static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
 
 /* Adds the losses of a strip of the current chunk: n elements from element `begin` on, which were
  * restored to y. Exceptions and zeros lose nothing, and are left out of both sums: one infinity
- * would exceed all other elements.
+ * would hide all other elements.
  *
  * An update is measured in its scale, which is within 6 % of the update's divisor: first in units
  * of 2^-20 of the scale's power of two, then divided by twice its mantissa of 8 bits, by a

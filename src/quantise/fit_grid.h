@@ -9,24 +9,24 @@
 #include "quantise/fit_scales.h"
 #include "quantise/fit_error.h"
 
-/* Searches for a grid: the coarsest grid that keeps to a bound, or the finest grid within a size.
+/* Searches for the coarsest grid whose error is within a bound, or the finest grid within a size.
  *
  * Each grid is measured on a sample, which gives its error and its size. A grid that is coarser by
  * one octave doubles errors (NMSE: four times), and saves one bit for each element. So each
- * measurement tells which grid should just meet the limit, and that grid is tried next. */
+ * measurement tells which grid should meet the limit exactly; that grid is tried next. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* The most grids that are measured; for a bound, only the first LMC__MAX_COARSER trials may make
- * the grid coarser. If no grid keeps to the bound, the tensor is kept without loss. */
+ * the grid coarser. If no grid is within the bound, the tensor is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* An encoded scale takes about 12 bits: less than one for each element of a group of 16, less than
- * a 20th for each of 256. */
+/* An encoded scale takes about 12 bits: less than 1 bit per element in a group of 16, less than
+ * 1/20 bit in a group of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take it. */
+/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits need that. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
@@ -42,8 +42,8 @@
  * the scales. n: elements of the sample, of which n_zero are +0.
  *
  * bits_of_others is the size of an element that is not zero, without the bits that say which
- * elements are zero. It is compared with the caller's bits: else rows of an embedding that were
- * never used would make the grid needlessly fine. */
+ * elements are zero. It is compared with the caller's bits: else rows of an embedding that are all
+ * zero would make the grid needlessly fine. */
 LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
 {
     lmc_quantizer *const q = f->q;
@@ -135,7 +135,7 @@ static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound
     if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
     excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
     if (f->error > bound && excess < 2) excess = 2;             /* floats may be equal */
-    if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
+    if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as with almost no loss */
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
 

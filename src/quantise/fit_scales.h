@@ -13,7 +13,7 @@
  * by orders of magnitude. Each group has its own scale, found in one pass over the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. One bias is found for all elements, and the floor, which replaces eps.
+ * moment, times 2^bias. One bias and one floor (which replaces eps) are found for all elements.
  *
  * The bits of floats, read as integers, are used as logarithms: they grow by 2^23, an LMC__OCTAVE,
  * from one power of two to the next. A difference of bits is a ratio of floats, within 6 %. */
@@ -53,8 +53,8 @@ static int32_t lmc__to_logarithm(float v)
  * A linear grid gets the scale M * 2^-9: its 65,534 points then reach from M / 512 to 64 M, on both
  * sides of zero. A logarithmic grid has M in its middle.
  *
- * The sums are of bits >> 14 (the kernel sum_magnitudes), so that 32,768 of them fit in 32 bits;
- * mean >> 2 is the upper half of a float. A group may continue in the next chunk. */
+ * The sums are of bits >> 14 (the kernel sum_magnitudes), so that sums of 32,768 elements fit in 32
+ * bits; mean >> 2 is the upper half of a float. A group may continue in the next chunk. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -91,15 +91,15 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
 }
 
 /* If the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m / eps:
- * the floor of v is eps^2. Squaring doubles a logarithm: the difference of eps's bits from those of
- * 1. */
+ * the floor of v is eps^2. As a logarithm, eps^2 is twice eps: twice the difference between the
+ * bits of eps and those of 1. */
 static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
 {
     const float eps = (float)(options->eps > 0 ? options->eps : 1e-8);
     return (uint32_t)lmc__clamp(2 * (int64_t)lmc__to_logarithm(eps) - 0x3F800000, 0, 0x7F800000);
 }
 
-/* Sets the floor, and the bias with which the sample's largest update is 2^14 scales, half of the
+/* Sets the floor, and the bias: with it the sample's largest update is 2^14 scales, half of the
  * grid's range. If a few updates are far larger than all others, they become exceptions: their
  * second moments may have been lost.
  *
@@ -111,8 +111,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
     const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
-    /* Updates as differences of bits, from -2^31 to 2^31; their number in each octave from 2^-256
-     * on. */
+    /* largest: update, as a difference of bits, from -2^31 to 2^31; octaves: number of updates in
+     * each octave from 2^-256 on. */
     int64_t largest = INT64_MIN / 2;
     uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
     uint64_t at;

@@ -6,12 +6,12 @@
 #include "codec/quant_params.h"
 #include "codec/put_quantised.h"
 
-/* lmc_quantizer: the parameters for block codecs, their memory, and what is known of their loss.
- * fit.h makes it from a tensor's elements, snapshot/requantise.h from a tensor's blocks.
+/* lmc_quantizer: the parameters for coding blocks, their memory, and facts about the loss. fit.h
+ * makes it from a tensor's elements, snapshot/requantise.h from a tensor's blocks.
  *
  * The caller keeps it until all functions and objects that use it are done. It does not change, so
- * threads may share it. The codec treats a quantiser that keeps its tensor as it is (is_lossless)
- * like NULL. */
+ * threads may share it. A quantiser that keeps its tensor as it is (is_lossless) has the same
+ * effect as NULL. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 

@@ -9,7 +9,7 @@
 #include "snapshot/writer_plan.h"
 #include "snapshot/writer.h"
 
-/* Makes a safetensors file from arrays in memory: the header that safetensors' own writer makes,
+/* Makes a safetensors file from arrays in memory: the header that the safetensors library makes,
  * then the data. So every loader of safetensors opens the restored file.
  *
  *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
@@ -90,8 +90,8 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* The order of safetensors: wide dtypes first, then by name. This order does not show duplicate
- * names of different dtypes; the writer finds and refuses them. */
+/* The order of safetensors: wide dtypes first, then by name. Duplicate names of different dtypes
+ * need not be neighbours in this order; the writer finds and refuses them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
     const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;

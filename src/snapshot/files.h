@@ -12,7 +12,7 @@
  * put_files.h writes FILE bodies.
  *
  * The files of one FILE section, one after another, are a *stream*. The runs that follow the
- * section cut the stream; a run may cross from one file to the next. Most streams are one file.
+ * section divide the stream; a run may have parts of several files. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
@@ -138,7 +138,7 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
+/* Size of a tensor in bytes: the product of the shape, times bits, divided by 8. UINT64_MAX if the
  * division has a remainder, or the size is too large. No step can overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {

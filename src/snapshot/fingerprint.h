@@ -33,7 +33,7 @@ typedef struct lmc__piece {
     uint32_t size;
     int in_tensor;
     unsigned phase; /* the piece begins at this byte of a word of the tensor */
-    /* a *part* is what one block has of one file; its first piece has its size and CRC, others 0 */
+    /* a *part* is one file's bytes in one block; its first piece has its size and CRC, others 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -48,8 +48,8 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: no hashes. Has room for, and gets, the SHA-256 of each tensor's bytes (state:
-     * content) and, when the file ends, of all bytes outside of tensors (state: outside) */
+    /* NULL: no hashes. Else it gets the SHA-256 of each tensor's bytes (computed in `content`) and,
+     * when the file ends, of all other bytes (in `outside`); it has room for them */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
@@ -92,7 +92,7 @@ static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
     lmc__sha256_init(sha);
 }
 
-/* The sum of the words (sum64.h) in size bytes, of which the first is byte `phase` of a word. */
+/* The sum of the words (sum64.h) in size bytes. The first byte is byte `phase` of a word. */
 static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
 {
     const size_t n = phase ? lmc__min(8 - phase, size) : 0;

@@ -72,7 +72,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* Hashes n metadata entries, as in the index, but no entries that tell how the file was made. */
+/* Hashes n metadata entries, as in the index, except those that tell how the file was made. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {

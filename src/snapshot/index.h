@@ -14,7 +14,7 @@
 #include "snapshot/index_entries.h"
 
 /* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
- * from the index. Body_CRC is checked first. It finds damage, but no attack. So the other checks
+ * from the index. Body_CRC is checked first. It finds damage, but not attacks: so the other checks
  * must work for any bytes. Entries are parsed one by one, and no count in the file decides how much
  * is allocated. So memory is in proportion to the size of the index, which the caller limits, and
  * time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
@@ -103,8 +103,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* Parses the entry of a FILE section: its body, then the facts of its files. The runs before the
- * section must cover the whole previous stream. */
+/* Parses the entry of a FILE section: its body, then the CRCs and fingerprints of its files. The
+ * runs before the section must cover the whole previous stream. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {

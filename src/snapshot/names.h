@@ -6,8 +6,8 @@
 #include "snapshot/order.h"
 
 /* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
- * bits for each name. They must be small, since a snapshot has up to 2^32 files with up to 2^28
- * tensors each. No input makes them slower than n log n. */
+ * bits for each name. They must be small, since a snapshot may have 2^32 files with 2^28 tensors
+ * each. No input makes them slower than n log n. */
 
 /* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
@@ -118,7 +118,7 @@ typedef struct lmc__path_set {
     size_t n;
 } lmc__path_set;
 
-/* The entry of the path with these bits, or the free entry where it belongs. */
+/* The entry of the path with these bits, or the free entry where this path belongs. */
 static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
     uint64_t *const place = (uint64_t *)(void *)table->data;

@@ -7,10 +7,10 @@
 #include "snapshot/reader.h"
 #include "snapshot/stdio.h"
 
-/* Compresses and decompresses whole buffers and files in one call. The output is an ordinary LMC
- * file of one file. The input may be any LMC file that holds one file and has no base. */
+/* Compresses and decompresses whole buffers and files in one call. They make ordinary LMC files
+ * that hold one file, and read all such files that have no base. */
 
-/* A sink that writes to memory of the caller, of fixed size. */
+/* A sink that writes to the caller's memory, which has a fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -39,8 +39,8 @@ LMC_API size_t lmc_compress_bound(size_t size)
 }
 
 /* Writes an LMC file of one nameless file of size bytes, from stream or, if stream is NULL, from
- * src. If the size is a whole number of elements of a known dtype, of whole bytes each, the file is
- * one nameless tensor. So a reader can tell the dtype. */
+ * src. If the dtype is known, with elements of whole bytes, and the size is a whole number of
+ * elements, the file is one nameless tensor: so a reader can tell the dtype. */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
                                                      const lmc_stream *stream,
@@ -174,7 +174,7 @@ typedef struct lmc__file_to_file {
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Makes dst_path from src_path with `convert`. It is named dst_path.part until it is complete. */
+/* Makes dst_path from src_path with `convert`. The incomplete file is named dst_path.part. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,

@@ -20,7 +20,7 @@
  * base by the number of an *item*. Items are all tensors and all files without tensors, sorted by
  * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
- * Where a base is refused. Each check needs the checks before it:
+ * Checks of the base, and their errors. Each check needs the checks before it:
  *
  *   opening     lmc__open_origin         the base's description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; the header names
@@ -192,7 +192,7 @@ static enum lmc_status lmc__list_backwards(lmc__origin *o)
     return LMC_OK;
 }
 
-/* Whether a part between dots is a number: then the prefix names a layer, and was not added. */
+/* Whether a part between dots is a number: then the prefix names a layer; it was not added. */
 static int lmc__has_number(const uint8_t *prefix, size_t size)
 {
     size_t i, n_digits = 0, start = 0;

@@ -12,7 +12,7 @@
 #include "snapshot/buffer.h"
 #include "snapshot/fingerprint.h"
 
-/* How blocks pass through writer, restorer (restore.h) and reader, in waves (tensor/wave.h). An
+/* How the writer, the restorer (restore.h) and the reader code blocks in waves (tensor/wave.h). An
  * lmc__coder has the buffers, and runs the waves.
  *
  * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
@@ -23,9 +23,9 @@
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
  *     write                           out[0]: w0 out[1]: w1
  *
- * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
- * are the caller's. For each worker, a wave has LMC__WAVE_SIZE decoded bytes, or one larger
- * block. */
+ * Writing and reading are two more tasks in the same call of the caller's lmc_parallel
+ * (lmc__step_task), so all threads are the caller's. For each worker, a wave has LMC__WAVE_SIZE
+ * decoded bytes, or one larger block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
@@ -40,7 +40,7 @@ typedef struct lmc__snapshot_job {
     uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes that are to be written; they stay in place until they are written. */
+/* Bytes to write; they must stay in place until they are written. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
@@ -53,23 +53,23 @@ typedef struct lmc__coder {
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; their bytes are in `out` of the wave before */
+    lmc__buffer parts; /* lmc__part; their bytes are in the previous wave's `out` */
     lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the current wave writes to out[out_number] */
     lmc_task task;       /* called for each job, with the coder as arg */
     lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
-    /* restoring in place: an earlier attempt has written the blocks of the wave. Their bytes were
-     * read back to dst, and only their CRCs are checked */
+    /* restoring in place: an earlier attempt has written the wave's blocks. Their bytes were read
+     * back to dst, and only their CRCs are checked */
     int is_written;
     /* restoring: each task writes its own block with this, instead of the sink; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
-     * read_portion: the maximum that is read beside one wave; when encoding, read_per_coded times
-     * the bytes that the wave codes */
+     * read_portion: the maximum that is read while one wave is coded; when encoding, read_per_coded
+     * times the bytes that the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
     /* bytes that are left of the previous read; they are copied in front of read_to, where there is
@@ -97,8 +97,8 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
- * be planned already: workspaces never shrink. in_parts: 1 to decode blocks of which only a part is
- * kept. */
+ * be planned already: their workspaces stay large enough. in_parts: 1 to decode blocks of which
+ * only a part is kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -276,7 +276,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* Adds bytes to write beside the next wave, unless size is 0 or there is no sink. */
+/* Adds bytes to write while the next wave is coded, unless size is 0 or there is no sink. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
@@ -318,8 +318,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
- * the error of the earliest bytes: of writing, else of blocks, else of reading. */
+/* Codes the planned wave, writes the parts, and reads the next bytes. If there are several errors,
+ * it returns the one of the earliest bytes: of writing, else of blocks, else of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -349,7 +349,7 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream. It is small, since nothing is coded beside it. Each later
+/* Size of the first read of a stream. It is small, since nothing is coded meanwhile. Each later
  * read is at most four times as large as the read before, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
@@ -388,7 +388,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* Absorbs the pieces of a wave, without hashes. */
+/* Absorbs the pieces of a wave; d must have no hashes. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;

@@ -21,15 +21,15 @@
 #include "snapshot/index.h"
 #include "snapshot/work.h"
 
-/* Random access by the index: reads any bytes of any file, and decodes only blocks that have them.
+/* Random access by the index: reads any bytes of any file, and decodes only their blocks.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
- * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. If
- * not, a reader gets requests for one part of a block after another. It then decodes the block to a
- * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
- * may share one coder, so its buffers must not be in use while a prediction is read.
+ * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. Else
+ * a reader is asked for one part of a block after another. So it decodes the block to a *window*,
+ * from which it answers the next requests. Work is bounded (work.h). Readers of a chain may share
+ * one coder, so its buffers must not be in use while a prediction is read.
  *
  * Salvage uses this reader, too, with gaps in the tables and its own read_run. */
 struct lmc_reader {
@@ -86,7 +86,7 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
- * source is slow. The index of about a thousand tensors fits into them. */
+ * source is slow. The index of about a thousand tensors fits into this size. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
 /* Reads size bytes of the source. If the last of them are in r->held, these are copied from there.

@@ -20,8 +20,8 @@
  * quantiser, the tensor decodes to the same elements, in about the same size. A block that would
  * decode to other elements is coded without loss (is_recovered, see codec/put_quantised.h).
  *
- * In a hostile file the heads may differ. The first head counts. If a later head differs, the
- * tensor has no quantiser, which is no error. Elements are not decoded.
+ * In a hostile file the heads may differ. If a head differs from the first one, the tensor has no
+ * quantiser, which is no error. Elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
@@ -102,8 +102,8 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
             (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed);
 }
 
-/* Takes the scales of a block, and also its parameters if the quantiser has none yet. If it has
- * other parameters: *is_other is 1. A block that is not quantised is skipped.
+/* Takes the scales of a block, and also its parameters if the quantiser has none yet. If the
+ * quantiser has other parameters, *is_other is set to 1. A block that is not quantised is skipped.
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
  * tensor. The block's first group must end where a group of the tensor ends. A group in two blocks
@@ -151,8 +151,8 @@ LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
-/* Recovers the quantiser from the blocks of the tensor's run, which must hold nothing else. *twin:
- * where the run's prediction is, which is needed to code the tensor again. */
+/* Recovers the quantiser from the blocks of the tensor's run. The run must have only this tensor.
+ * *twin: where the run's prediction is, which is needed to code the tensor again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                                         const lmc__listed_file *f,
                                                         const lmc_tensor *t, lmc_twin *twin)
@@ -199,8 +199,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     return LMC_OK;
 }
 
-/* Checks the arguments, then recovers the quantiser. On LMC_OK, the quantiser may be lossless, with
- * a reason. Errors: READ, MEMORY, or what is wrong with the file. */
+/* Checks the arguments, then recovers the quantiser. Even with LMC_OK, the quantiser may be
+ * lossless, and has the reason. Errors: READ, MEMORY, or what is wrong with the file. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,

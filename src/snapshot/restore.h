@@ -19,10 +19,10 @@
 #include "snapshot/hashes.h"
 #include "snapshot/origin.h"
 
-/* Restores from front to back, even from a pipe to a pipe. Checks everything, and never seeks. If
- * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
- * checked in blocks that cannot be decoded. The CRCs and fingerprints of their files are taken from
- * the index.
+/* Restores from front to back, even from a pipe to a pipe: it never seeks. Checks everything. If
+ * nothing is written, a delta can be checked without its base. Blocks that cannot be decoded are
+ * then checked only by the CRC of the payload, and the CRCs and fingerprints of their files are
+ * taken from the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
@@ -38,7 +38,7 @@
  * With write_at, a stream of one file is written in the wave that decodes it. begin_file and
  * end_file are called between waves.
  *
- * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
+ * lmc__fetch is called for at most a block with its header, or the fixed fields of a section.
  * Bodies are taken in parts, as they arrive, so a false size cannot make a buffer grow before the
  * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
@@ -89,7 +89,7 @@ typedef struct lmc__restorer {
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* The most bytes that one read takes from the stream for each worker, unless a block is larger.
- * This is more than the input of a wave: bf16 weights grow by half when they are decoded. */
+ * This is more than the input of a wave, since decoding makes the data larger. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -196,8 +196,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this buffer is copied in front of the other's data.
- * At the end of the stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of the data there. At
+ * the end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;

@@ -9,8 +9,8 @@
 
 /* Reads and writes RUN bodies (spec 4.2). */
 
-/* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
- * the run in order, without a gap. */
+/* A segment: a part of a run, predicted by one range of bytes. The segments of a run cover the run
+ * in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
     uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
@@ -51,7 +51,7 @@ static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned fea
     return LMC_OK;
 }
 
-/* Sets run->segments again after the buffer that has them may have moved. */
+/* Sets run->segments again: the buffer that has them may have been moved. */
 static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 {
     run->segments = run->n_segments
@@ -109,9 +109,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
- * cover; on return, including this run. Appends its segments to a buffer; an entry has at least 2
- * bytes, so memory is in proportion to the body. Checks that the segments end where the run ends,
- * within the stream. Does not check that the predictions exist. */
+ * cover; on return, including this run. Appends the run's segments to a buffer; in the body a
+ * segment has at least 2 bytes, so memory is in proportion to the body. Checks that the segments
+ * end where the run ends, within the stream. Does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,

@@ -160,7 +160,7 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
 }
 
 /* Runs a CRC register backwards over the bytes of p. Bit 31 of the polynomial is 1, and bit 31 of a
- * register after a shift is 0. So bit 31 tells whether a step had added the polynomial. */
+ * register after a shift is 0. So bit 31 tells whether a step has added the polynomial. */
 static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
     unsigned bit;
@@ -184,8 +184,8 @@ static uint32_t lmc__number_of(const uint8_t *header)
 
 /* -- bytes of the file -- */
 
-/* Reads bytes of the file. Pages of 4096 bytes that cannot be read become zero, since disks fail in
- * such units. Returns 1 if all could be read. */
+/* Reads bytes of the file. Pages of 4096 bytes that cannot be read become zero: disks fail in such
+ * units. Returns 1 if everything was read. */
 static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 {
     size_t i, part;

@@ -68,8 +68,8 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     return LMC_OK;
 }
 
-/* Without an index: takes the rows of the BLKS that was found, if the known runs have as many
- * blocks. Then no run is lost. */
+/* Without an index: takes the rows of the BLKS that was found, if it has as many rows as the known
+ * runs have blocks: then no run is lost. */
 static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
 {
     lmc__tables *const t = &s->reader.tables;
@@ -114,8 +114,8 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
-/* Takes what is intact of header, trailer and index, then walks through the file, then fills the
- * tables. A file in which nothing is found is no LMC file. */
+/* Takes the intact ones of header, trailer and index, walks through the file, then fills the
+ * tables. If nothing is found, the file is no LMC file. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
@@ -139,7 +139,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The reader's free_extra: frees the buffers of a salvage. Some of these are already empty. */
+/* The reader's free_extra: frees the buffers of a salvage. Some buffers are already empty. */
 LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);

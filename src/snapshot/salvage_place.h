@@ -32,8 +32,8 @@
 /* run.stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* Whether the section or the index describes the run. In an unknown run, blocks with a prediction
- * cannot be read. */
+/* Whether the section or the index describes the run. Blocks of an unknown run can be read only if
+ * they have no prediction. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
@@ -170,7 +170,7 @@ static int lmc__compare_found(const void *x, const void *y)
 }
 
 /* Sorts the blocks that were found. Of blocks with one key it keeps the first and its copies,
- * LMC__MAX_COPIES in all. If a block with this key has other content, none of them is returned. */
+ * LMC__MAX_COPIES in all. If any has other content, is_doubtful is set: none is returned. */
 static void lmc__choose_blocks(lmc_salvage *s)
 {
     const size_t n = lmc__count_found(s);
@@ -192,9 +192,9 @@ static void lmc__choose_blocks(lmc_salvage *s)
     s->blocks.size = n_kept * sizeof *f;
 }
 
-/* Puts each empty run at the end of the previous run, to keep the runs sorted for searching. Checks
- * the predictions of each run. A segment outside of the base means BASE_WRONG here, because the
- * header with the base's fingerprint may be lost.
+/* Puts each empty run at the end of the previous run: searching needs sorted runs. Checks the
+ * predictions of each run. A segment outside of the base means BASE_WRONG here, because the header
+ * with the base's fingerprint may be lost.
  *
  * If predictions cannot be read, only the blocks that need them are lost: run->prediction has the
  * status. */

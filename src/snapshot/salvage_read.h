@@ -34,8 +34,8 @@
  *
  * The header is read and checked again, because the file may have changed since the walk. The
  * prediction is read to dst first, since this may need the coder, and the block is decoded over it.
- * If the prediction cannot be read, returns why; but if the payload is damaged, returns this
- * error. */
+ * If the prediction cannot be read, returns that error; but if the payload is damaged, too, returns
+ * the payload's error. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -122,7 +122,7 @@ static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 #define LMC__HAS_LOSS 2
 
 /* Skips the next bytes of the file, which are lost, and marks their tensors. The digests of these
- * are finished, though they are wrong: so the digester gets to the next tensor. */
+ * tensors are finished, though they are wrong: so the digester reaches the next tensor. */
 static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
 {
     const lmc_file *const file = d->file;
@@ -286,9 +286,9 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     return LMC_OK;
 }
 
-/* Goes through the files, then the blocks without a place, once. range->status says whether the
- * range is intact. The status that is returned is about the call: if it is not LMC_OK (memory, a
- * limit), there is no range. */
+/* Goes once through the files, then through the blocks without a place. range->status says whether
+ * the range is intact. The status that is returned is about the call: if it is not LMC_OK (memory,
+ * a limit), there is no range. */
 LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;

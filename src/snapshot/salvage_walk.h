@@ -17,7 +17,7 @@
 #include "snapshot/salvage_index.h"
 
 /* The walk through a damaged file, from front to back. At each byte a section or a block may begin.
- * What is found decides where the search goes on:
+ * What is found decides where the search continues:
  *
  *     an intact section                        after it
  *     a block that its successor follows       after it

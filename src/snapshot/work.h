@@ -55,7 +55,7 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
 }
 
 /* Chooses the window to fill from `start` on. It is the window that ends there, so that reading on
- * does not displace the others; else the least recently used window. *follows: bytes that the
+ * does not replace other windows; else the least recently used window. *follows: bytes that the
  * window had up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
@@ -119,9 +119,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 #ifndef LMC_NO_ENCODER
 /* The writer simulates the meter of readers, so that no reader refuses what it has written (R9-6).
  * It does not know how the base will be cut into blocks, so it simulates each block size from 4 KiB
- * to 1 MiB. A prediction over the limit at any of these sizes is not made. A block that is in no
- * window costs three times its size: the decoded bytes, at most as many encoded bytes, and the
- * window that may be filled after the block. */
+ * to 1 MiB. A prediction that exceeds the limit at any of these sizes is not used. A block that is
+ * in no window costs three times its size: the decoded bytes, at most as many encoded bytes, and
+ * the window that may be filled after the block. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
@@ -148,7 +148,7 @@ static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uin
     return found;
 }
 
-/* Whether size bytes of a file of the base, from offset on, may be a prediction; then they are
+/* Whether size bytes of a file of the base, from offset on, may be a prediction; if so, they are
  * counted. Predictions with the same `request` are read at once. Only the first and the last block
  * count: for the blocks between them the limit grows by more than they cost. */
 static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_t size,

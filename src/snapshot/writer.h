@@ -41,7 +41,7 @@
 
 /* Allocates the writer, all zero, so that it can be freed after any error, and writes the header.
  * The options are copied, but not the objects to which they point. The base's fingerprint is
- * computed now. The base's bytes are read only if they predict something. */
+ * computed now. Bytes of the base are read only where they predict something. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -103,7 +103,7 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Whether reserved words of a caller's struct are set, which have no meaning yet. */
+/* Whether reserved words of a caller's struct are not 0. They have no meaning yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
@@ -147,8 +147,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return lmc__plan_file(w, file);
 }
 
-/* Ends the current file, all bytes of which must have been written. If the size is unknown, the
- * bytes that are left become the last run. */
+/* Ends the current file. All of its bytes must have been written. If the size is unknown, the bytes
+ * that are left become the last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     size_t rest;

@@ -34,9 +34,9 @@
  * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE,
  * because a RUN section says how many bytes follow.
  *
- * Each block has a slot in `out`, of the largest size that it may get. So sections and blocks of a
- * wave are in order, with gaps, and are written as parts. A run's section is in front of its first
- * block (head_size). */
+ * Each block has a slot in `out`, as large as the block may become. So sections and blocks of a
+ * wave are in order, with gaps between them, and are written as parts. A run's section is in front
+ * of its first block (head_size). */
 
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* runs of files of unknown size */
 #define LMC__MIN_SPAN_SIZE (3 * LMC__WAVE_SIZE)
@@ -85,9 +85,9 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Enlarges the run's blocks if the run is a sparse delta: if fewer than one element in 32 has
- * changed in samples of its first block, which is at data. In small blocks, headers, tables and
- * classes are large compared with so few changes. The run's section is not written yet. */
+/* Enlarges the run's blocks if the run is a sparse delta: in samples of its first block, at data,
+ * fewer than one element in 32 has changed. In small blocks, headers, tables and classes are large
+ * compared with so few changes. The run's section is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -270,10 +270,10 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 
 /* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they become blocks. The first block is carry and the bytes that it lacks (unless its run
- * chooses larger blocks); later ones are coded in place. data is valid only until this returns, so
- * even a small wave is encoded. The rest is copied to carry. But a rest of at most `room` bytes is
- * instead copied in front of the next read, and is passed again with it; *kept: its size. */
+ * Else they become blocks. `carry` has the first block's beginning, and is filled up from data
+ * (unless the run chooses larger blocks); later blocks are coded in place. data is valid only until
+ * this returns, so even a small wave is encoded. The rest is copied to carry. But a rest of at most
+ * `room` bytes is copied in front of the next read, for the next call; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -300,7 +300,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* the last block has bytes after the header */
+        /* the header's last block goes on after the header: its end is not here yet */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
@@ -341,8 +341,8 @@ static uint8_t *lmc__portion_at(const lmc__buffer *b)
     return b->data + LMC__PORTION_ROOM - (uintptr_t)b->data % LMC__LINE;
 }
 
-/* Reads a stream in spans of one wave, so that their bytes stay in the caches. Smaller spans would
- * cut blocks often. */
+/* Reads a stream in spans of one wave, so that their bytes stay in the caches; at least
+ * LMC__MIN_SPAN_SIZE, as smaller spans cut blocks often. The first reads are smaller (`limit`). */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;

@@ -56,8 +56,8 @@
  * ranges once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them.
- * They must be whole elements and at most this size. Two more runs would take 200 bytes. */
+/* Bytes between small tensors, or a tensor of another dtype, join the run around them if they are
+ * whole elements and at most this size. Two more runs would take 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
 /* Gaps between tensors that may be headers have these sizes. A tensor of at most TINY_SIZE bytes
@@ -203,8 +203,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Reads bytes of a stream (of one file or several) through the caller's read_back. They are then
- * quantised if the tensor is quantised in the snapshot. */
+/* Reads bytes of a stream (of one file or several) through the caller's read_back. If the tensor is
+ * quantised in the snapshot, they are then quantised, too. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -401,7 +401,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* Whether the twin of t is not in a run yet: then t must be in a later run than its twin. */
+/* Whether the twin of t is in no run yet: if so, t must be in a later run than its twin. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;

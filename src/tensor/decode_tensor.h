@@ -47,9 +47,9 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. For such blocks, the next block's bytes or prediction
- * are prefetched, because slow stores delay loads.
+/* Sets the other members of a job whose block ends behind the start of the range: where its bytes
+ * are written, and whether past the caches. If so, the next block's bytes or prediction are
+ * prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */
@@ -81,8 +81,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
- * block are an error only if the range is the whole tensor. */
+/* In a loop, reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the
+ * last block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,

@@ -40,7 +40,7 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Packs the encoded wave, in order. memmove, because a block may move by less than its length. */
+/* Packs the encoded wave, in order. memmove: a block may move by less than its size. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -61,7 +61,7 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 
 /* Sets t->wave.jobs to encode up to max_jobs blocks from `first` on, in slots from `place` on. The
  * wave ends where dst has no room for another slot. The wave's first block may get less room than a
- * slot, because it may be small enough. Returns the number of jobs, at least 1. */
+ * slot: it may fit all the same. Returns the number of jobs, at least 1. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
