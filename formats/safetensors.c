@@ -299,7 +299,7 @@ static int read_field(struct header *h, const struct header_string *key, unsigne
     if (first == '[' && is_key(key, "data_offsets")) {
         const size_t place = h->n_shapes;
         if (!read_items(h, depth + 1, read_count, &e->offsets)) return 0;
-        if (e->offsets.n == 2) {
+        if (h->n_shapes - place == 2) { /* e->offsets.n also counts what a repeated key gave */
             e->start = h->c->shapes[place];
             e->end = h->c->shapes[place + 1];
         }

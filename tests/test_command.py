@@ -1159,6 +1159,9 @@ class Containers(Case):
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "[" + ",".join(["1"] * 33) + "]", "[0,1]")), b"a"), "more than 32 dimensions"),
             (safetensors_raw('{"a":%s}' % (entry % ("", "[4]", "[0,4]")), four), "no dtype"),
             (safetensors_raw('{"a":%s}' % (entry % ("X" * 33, "[4]", "[0,4]")), four), "no dtype"),
+            # lists of numbers that stand at the end of the memory for shapes, which has 64 numbers at first
+            *((safetensors_raw('{%s,"z":{"dtype":"U8",%s}}' % (",".join('"%d":%s' % (i, entry % ("U8", "[1,1,1,1,1,1,1,1]", "[0,1]")) for i in range(7)), lists), four), "duplicate")
+              for lists in ('"shape":[1,1,1,1,1,1,1],"data_offsets":[0],"data_offsets":[1]', '"data_offsets":[0,1],"shape":[1,1,1,1,1,1,1,1],"data_offsets":[]')),
             (safetensors_raw('{"a":7}'), "no dtype"), (safetensors_raw('{"a":' + "[" * 5000 + "]" * 5000 + "}"), "no valid JSON"),
             (safetensors_raw('{"%s":%s}' % ("n" * 70000, u8), four), "name of more than 65535 bytes"),
         ]
