@@ -9470,7 +9470,7 @@ static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, siz
     return counts;
 }
 
-/* Chooses how to code a list of n bytes, by the given number of quarters of a sample of it; by the
+/* Chooses how to code a list of n bytes. It counts only `quarters` quarters of a sample, or the
  * whole list if quarters is 0 or the list is short (at most 2 * LMC__SAMPLE_SIZE). */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
@@ -13316,7 +13316,7 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  *
  * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
  * of its dtype, its shape, and two sums of each leaf. They are the CRC-32C, which blocks need
- * anyway, and the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and
+ * anyway, and the sum of its words. A file is cut into *pieces*: each piece is in one block, and
  * in one leaf or in no tensor:
  *
  *     tensors   |------- A ---------------|  gap  |--- B --|
@@ -17094,7 +17094,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         const enum lmc_status status = lmc__read_prediction(&w->origin, &w->run, at, base, size);
         if (status == LMC_OK) job->base = base;
         else if (status != LMC_ERR_CHANGED || w->quant) return status;
-        /* else the twin has changed, and predicts nothing */
+        /* else the predicting bytes have changed, and predict nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
@@ -17207,8 +17207,8 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
 }
 
 /* Where in a buffer a stream's bytes are read to. At least LMC__REST_ROOM bytes before it are for
- * the rest of the previous read. The place begins a cache line: some OS kernels on x86-64 copy much
- * more slowly to 8 to 31 bytes after a page's start, where memory of malloc often begins. */
+ * the rest of the previous read. The place begins a cache line: memory of malloc often begins 8 to
+ * 31 bytes after a page's start, and some OS kernels on x86-64 copy to such places more slowly. */
 #define LMC__REST_ROOM LMC__WAVE_SIZE
 #define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)

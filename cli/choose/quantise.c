@@ -380,7 +380,7 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
             }
     end_json(&w, ']');
     end_json(&w, '}');
-    if (fclose(f) != 0) check_memory(NULL);
+    close_text(f, &text);
     if (n) status = lmc_writer_add_metadata(writer, POLICY_KEY, text, size);
     free(text);
     return status;

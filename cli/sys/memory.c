@@ -15,6 +15,13 @@ void *check_memory(void *p)
     return p;
 }
 
+/* glibc's fclose() returns 0 when it cannot shrink the text, and sets it to NULL:
+ * https://sourceware.org/git/?p=glibc.git;a=blob;f=libio/memstream.c (_IO_mem_finish) */
+void close_text(FILE *f, char *const *text)
+{
+    if (fclose(f) != 0 || *text == NULL) check_memory(NULL);
+}
+
 void *resize(void *p, size_t n, size_t size)
 {
     if (size && n > SIZE_MAX / size) check_memory(NULL);

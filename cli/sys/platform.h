@@ -53,6 +53,9 @@ void on_out_of_memory(void (*hook)(void));
 /* Returns p. If p is NULL, reports that memory ran out, and ends the process. */
 void *check_memory(void *p);
 
+/* Closes f, of open_memstream(text, ...), and ends the program if there is no memory. */
+void close_text(FILE *f, char *const *text);
+
 /* realloc() for n items of that size; never fails and never returns NULL. To be freed. */
 void *resize(void *p, size_t n, size_t size);
 

@@ -411,7 +411,7 @@ static int write_safetensors_header(struct output *out, const struct chosen *lis
     end_json(&w, '}');
     if (fflush(f) != 0) check_memory(NULL);
     fprintf(f, "%*s", (int)(-size & 7), "");
-    if (fclose(f) != 0) check_memory(NULL);
+    close_text(f, &text);
     for (unsigned i = 0; i < 8; i++) text[i] = (char)((uint64_t)(size - 8) >> 8 * i & 255);
     int code = write_part(out, text, size);
     progress_add(size);

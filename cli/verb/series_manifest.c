@@ -375,7 +375,7 @@ static char *format_manifest(const struct series *s, size_t *size)
     if (fflush(f) != 0) check_memory(NULL);
     format_check(check, text, *size);
     fputs(check, f);
-    if (fclose(f) != 0) check_memory(NULL);
+    close_text(f, &text);
     return text;
 }
 

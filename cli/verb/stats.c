@@ -216,8 +216,8 @@ static void print_exponent(const struct scan_format *f, const struct stats_sum *
     else printf(" %4d", (int)e - (int)f->exponent_bias);
 }
 
-/* sum: of one kind, or of one tensor; then status tells why the tensor was not compared, or is
- * NULL. n_planes 0: for a narrow table. */
+/* sum: of one kind, or of one tensor. status: why this tensor was not compared; NULL: it was, or it
+ * is a kind. n_planes 0: for a narrow table. */
 static void print_numbers(const struct stats_sum *sum, int kind, int has_old, const char *status,
                           unsigned n_planes)
 {

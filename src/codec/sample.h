@@ -131,7 +131,7 @@ static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, siz
     return counts;
 }
 
-/* Chooses how to code a list of n bytes, by the given number of quarters of a sample of it; by the
+/* Chooses how to code a list of n bytes. It counts only `quarters` quarters of a sample, or the
  * whole list if quarters is 0 or the list is short (at most 2 * LMC__SAMPLE_SIZE). */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)

@@ -107,7 +107,7 @@ typedef struct lmc__cuda_place {
 struct lmc_cuda_base {
     lmc_cuda *cuda;
     /* tensors: lmc_tensor, side by side; data: the lmc__cuda_place of each; sorted: these places by
-     * start, each with the greatest end so far */
+     * start, each with the greatest end of all places up to it */
     lmc__buffer tensors, data, sorted, fingerprints;
     lmc_file file;
     lmc_base base;

@@ -13,7 +13,7 @@
  *
  * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
  * of its dtype, its shape, and two sums of each leaf. They are the CRC-32C, which blocks need
- * anyway, and the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and
+ * anyway, and the sum of its words. A file is cut into *pieces*: each piece is in one block, and
  * in one leaf or in no tensor:
  *
  *     tensors   |------- A ---------------|  gap  |--- B --|

@@ -219,7 +219,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         const enum lmc_status status = lmc__read_prediction(&w->origin, &w->run, at, base, size);
         if (status == LMC_OK) job->base = base;
         else if (status != LMC_ERR_CHANGED || w->quant) return status;
-        /* else the twin has changed, and predicts nothing */
+        /* else the predicting bytes have changed, and predict nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
@@ -332,8 +332,8 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
 }
 
 /* Where in a buffer a stream's bytes are read to. At least LMC__REST_ROOM bytes before it are for
- * the rest of the previous read. The place begins a cache line: some OS kernels on x86-64 copy much
- * more slowly to 8 to 31 bytes after a page's start, where memory of malloc often begins. */
+ * the rest of the previous read. The place begins a cache line: memory of malloc often begins 8 to
+ * 31 bytes after a page's start, and some OS kernels on x86-64 copy to such places more slowly. */
 #define LMC__REST_ROOM LMC__WAVE_SIZE
 #define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)
