@@ -9350,7 +9350,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
  * Other blocks are cut into 128 equal *steps*. A sample has a *run* of 64 neighbours from each
  * step, as a cache line is fetched as a whole. The place of a run in its step varies: else, if a
  * matrix has rows of 2^k elements, all runs would be in the same columns. The places depend only on
- * the block's size, so that bytes depend only on the input. */
+ * the block's size, so that the encoded bytes depend only on the input. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -9394,8 +9394,8 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Copies quarters [first, last) of the sample of n > 8192 elements at src to dst, `run` elements of
- * each run. Runs are prefetched, because the hardware does not expect their places. */
+/* The n > 8192 elements at src have a sample. Copies its quarters [first, last) to dst, but only
+ * `run` elements of each run. Runs are prefetched: the hardware does not expect their places. */
 #define LMC__SAMPLE_AHEAD 16u
 static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigned width, size_t run,
                              unsigned first, unsigned last)
@@ -9422,8 +9422,8 @@ typedef struct lmc__sample {
     size_t n;           /* its elements */
 } lmc__sample;
 
-/* Pushes lists of n for `width` planes. Returns 0 if there is no room, which cannot happen
- * (workspace.h). */
+/* Pushes a list of n bytes for each of `width` planes. Returns 0 if there is no room, which cannot
+ * happen (workspace.h). */
 static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsigned width)
 {
     unsigned p;
@@ -9492,10 +9492,10 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
     return choice;
 }
 
-/* Estimates by a sample the order-0 entropy of size bytes that are split with this width and order:
- * bits per byte, in 1/1024. A plane is counted with 128 bits more than its entropy, but at most
- * with its raw size, so that chance does not decide between planes that hardly compress. UINT64_MAX
- * if there is no room, which cannot happen. */
+/* Splits a sample of src with this width and order, and returns its order-0 entropy, in 1/1024 bit
+ * per byte. A plane is counted with 128 bits more than its entropy, but at most with its raw size,
+ * so that chance does not decide between planes that hardly compress. UINT64_MAX if there is no
+ * room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {
@@ -13326,8 +13326,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
  * block is in the cache. Then lmc__absorb_piece joins the sums in order, without the bytes
- * (lmc__crc32c_combine). The file's CRC is joined from the CRCs of its parts in blocks (part_crc).
- * A file without tensors counts as one tensor of bytes. */
+ * (lmc__crc32c_combine). The file's CRC is joined from part_crc: the CRC of the file's bytes in
+ * each block. A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
@@ -13342,7 +13342,7 @@ typedef struct lmc__piece {
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    /* pieces are planned up to byte `planned` of the file, which is in or before planned_tensor */
+    /* the next piece begins at byte `planned` of the file, in or before planned_tensor */
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
@@ -14428,9 +14428,9 @@ typedef struct lmc__listed_file {
     size_t stream;    /* the number of its stream */
     uint64_t start;   /* where in the stream it begins */
     int is_described; /* 0: its FILE section is lost (salvage) */
-    /* For restore.h: some of its blocks were not decoded, and its facts are at unread_at. */
+    /* For restore.h: 1 if some of its blocks were not decoded */
     int is_unread;
-    size_t unread_at;
+    size_t unread_at; /* then: where its CRC and fingerprints are in the index's entries */
     /* After the first use of its header text (texts.h): where the text of each tensor begins, and
      * where the last text ends. */
     lmc__buffer text_at;
@@ -14576,8 +14576,8 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
-    /* Counts so far, over all files of the body. words: numbers of shapes; chars: bytes of strings,
-     * each with a NUL. */
+    /* Counts so far, over all files of the body. words: dimensions in all shapes; chars: bytes of
+     * strings, each with a NUL. */
     uint64_t n_tensors, n_words, n_chars;
     /* Outputs of the second pass. items: the tensors' names. */
     lmc_tensor *tensors;
@@ -16926,8 +16926,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks
- * belong before the section, but would be written after it. */
+/* Writes body as a section, without an entry in the index. Call this only when no wave is planned:
+ * blocks of a planned wave belong before the section, but would be written after it. */
 static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -16961,8 +16961,8 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 #define LMC__COMPARED_SIZE 4096u
 
 /* Enlarges the run's blocks if the run is a sparse delta: in samples of its first block, at data,
- * fewer than one element in 32 has changed. In small blocks, headers, tables and classes are large
- * compared with so few changes. The run's section is not written yet. */
+ * fewer than one element in 32 has changed. The headers, tables and classes of small blocks would
+ * be large compared with so few changes. The run's section is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -17145,10 +17145,10 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 
 /* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they become blocks. `carry` has the first block's beginning, and is filled up from data
- * (unless the run chooses larger blocks); later blocks are coded in place. data is valid only until
- * this returns, so even a small wave is encoded. The rest is copied to carry. But a rest of at most
- * `room` bytes is copied in front of the next read, for the next call; *kept: its size. */
+ * Else they become blocks. `carry` has the first block's beginning, and data fills it up to a whole
+ * block (a larger one if the run chooses so); later blocks are coded in place. data is valid only
+ * until this returns, so even a small wave is encoded. The rest is copied to carry. But a rest of
+ * at most `room` bytes is copied in front of the next read, for the next call; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -17175,7 +17175,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* the header's last block goes on after the header: its end is not here yet */
+        /* the header's last block goes on after the header: carry lacks its end */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;

@@ -3500,8 +3500,8 @@ static const lmc_tensor *lmc__find_streamed(const lmc_reader *r, const lmc__stre
     return &t[i];
 }
 
-/* Whether the blocks at bytes [from, end) of the run's stream are predicted by the very bytes that
- * they replace, if tensors are read to the base's tensors of the same names. */
+/* Suppose each tensor is decoded over the base's tensor of its name. Returns whether the blocks at
+ * bytes [from, end) of the run's stream then replace exactly the bytes that predict them. */
 static int lmc__are_blocks_in_place(const lmc_reader *r, const lmc__run *run, uint64_t from,
                                     uint64_t end)
 {

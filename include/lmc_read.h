@@ -7888,8 +7888,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
  * block is in the cache. Then lmc__absorb_piece joins the sums in order, without the bytes
- * (lmc__crc32c_combine). The file's CRC is joined from the CRCs of its parts in blocks (part_crc).
- * A file without tensors counts as one tensor of bytes. */
+ * (lmc__crc32c_combine). The file's CRC is joined from part_crc: the CRC of the file's bytes in
+ * each block. A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
@@ -7904,7 +7904,7 @@ typedef struct lmc__piece {
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    /* pieces are planned up to byte `planned` of the file, which is in or before planned_tensor */
+    /* the next piece begins at byte `planned` of the file, in or before planned_tensor */
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
@@ -8861,9 +8861,9 @@ typedef struct lmc__listed_file {
     size_t stream;    /* the number of its stream */
     uint64_t start;   /* where in the stream it begins */
     int is_described; /* 0: its FILE section is lost (salvage) */
-    /* For restore.h: some of its blocks were not decoded, and its facts are at unread_at. */
+    /* For restore.h: 1 if some of its blocks were not decoded */
     int is_unread;
-    size_t unread_at;
+    size_t unread_at; /* then: where its CRC and fingerprints are in the index's entries */
     /* After the first use of its header text (texts.h): where the text of each tensor begins, and
      * where the last text ends. */
     lmc__buffer text_at;
@@ -8995,8 +8995,8 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
-    /* Counts so far, over all files of the body. words: numbers of shapes; chars: bytes of strings,
-     * each with a NUL. */
+    /* Counts so far, over all files of the body. words: dimensions in all shapes; chars: bytes of
+     * strings, each with a NUL. */
     uint64_t n_tensors, n_words, n_chars;
     /* Outputs of the second pass. items: the tensors' names. */
     lmc_tensor *tensors;

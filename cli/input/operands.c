@@ -147,8 +147,8 @@ static int fail_output_of(const struct operand *output, const char *what, const 
                 output->from, what, other);
 }
 
-/* Refuses two outputs of one name, unless they are made from one file. Refuses an output that is an
- * input, or, when restoring, a directory with an input: the old directory would be replaced. */
+/* Refuses two outputs of one name, unless they are made from one file, and an output that is an
+ * input. When restoring, also refuses a directory with an input in it: it would be replaced. */
 static int check_outputs(struct operand_list *outputs, struct operand_list *inputs,
                          int is_restoring)
 {

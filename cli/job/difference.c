@@ -98,7 +98,7 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
 }
 
-/* scan: NULL, or the counts to which this item's elements are added. */
+/* scan: NULL, or gets the counts of this item's elements. */
 static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
     const struct diff_item *item = row->item, *old = row->old;

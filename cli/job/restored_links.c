@@ -32,8 +32,8 @@ static int open_parent(int root, const char *path, int may_make, const char **na
 
 static int fail_link(const struct link *l, const char *name, int error)
 {
-    /* Possible though the list was checked: the file system may treat two names as one (upper and
-     * lower case, forms of Unicode), or refuse a name. */
+    /* These errors can occur though the list was checked: the file system may treat two names as
+     * one (upper and lower case, forms of Unicode), or refuse a name. */
     if (error == ELOOP || error == ENOTDIR || error == EEXIST || error == ENOENT || error == EISDIR)
         return fail(CODE_CORRUPT, name,
                     "has a link '%.300s' where there is a file, or below another link, so it is "

@@ -35,7 +35,7 @@ static const char *condition_of_entry(const struct snapshot *e)
     return is_told ? state_names[e->state] : kind_of_entry(e);
 }
 
-/* The row has 80 columns if names have 11. Sizes in bytes, seconds and shares are in --json. */
+/* The row has 80 columns if names have 11. --json has sizes in bytes, and times in seconds. */
 static void print_entry(const struct series *s, const struct snapshot *e, int width)
 {
     const struct snapshot *base = find_base_of(s, e, 0);
@@ -136,7 +136,7 @@ int series_list(const struct options *o)
 
 /* -- restore, cat, verify -- */
 
-/* Refuses an output in the directory: the next command would remove its temporary file. */
+/* Refuses an output in the series: its next command would remove the output's temporary file. */
 static int check_place(const struct series *s, const char *output)
 {
     char *parent = output ? directory_of(output) : NULL;

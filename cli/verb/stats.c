@@ -50,8 +50,8 @@ static void take_scan(void *user, size_t number, const struct scan *scan)
     memcpy(row->exponents, counts + first, row->n_exponents * sizeof *counts);
 }
 
-/* An old tensor is compared with at most one new tensor. If several have its name, as weights and
- * gradients in two files may, the one in the file of that path is taken; others are new. */
+/* An old tensor is compared with at most one new tensor. If several new tensors have its name
+ * (weights and gradients, say), the one whose file has the same path is taken; others are new. */
 static void pair_rows(struct diff *d)
 {
     struct diff_row **taker = (struct diff_row **)zeroed(d->old_items.n, sizeof *taker);
@@ -136,13 +136,13 @@ enum { STATS_ALL = LMC_DTYPE_COUNT, STATS_KINDS };
 
 struct stats_sum {
     uint64_t n_items, size, n, n_zero, direct;
-    double plane_sizes[SCAN_MAX_WIDTH]; /* bytes, by entropy */
+    double plane_sizes[SCAN_MAX_WIDTH]; /* bytes, computed from the entropy */
     uint64_t n_compared, n_changed, n_signed, n_flipped,
         delta; /* n_signed: compared, and with a sign */
     uint64_t exponents[SCAN_MAX_EXPONENTS];
 };
 
-/* Bytes of all planes, by their entropies. */
+/* The sum of plane_sizes. */
 static double sum_planes(const struct stats_sum *sum)
 {
     double size = 0;

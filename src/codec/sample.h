@@ -11,7 +11,7 @@
  * Other blocks are cut into 128 equal *steps*. A sample has a *run* of 64 neighbours from each
  * step, as a cache line is fetched as a whole. The place of a run in its step varies: else, if a
  * matrix has rows of 2^k elements, all runs would be in the same columns. The places depend only on
- * the block's size, so that bytes depend only on the input. */
+ * the block's size, so that the encoded bytes depend only on the input. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -55,8 +55,8 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Copies quarters [first, last) of the sample of n > 8192 elements at src to dst, `run` elements of
- * each run. Runs are prefetched, because the hardware does not expect their places. */
+/* The n > 8192 elements at src have a sample. Copies its quarters [first, last) to dst, but only
+ * `run` elements of each run. Runs are prefetched: the hardware does not expect their places. */
 #define LMC__SAMPLE_AHEAD 16u
 static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigned width, size_t run,
                              unsigned first, unsigned last)
@@ -83,8 +83,8 @@ typedef struct lmc__sample {
     size_t n;           /* its elements */
 } lmc__sample;
 
-/* Pushes lists of n for `width` planes. Returns 0 if there is no room, which cannot happen
- * (workspace.h). */
+/* Pushes a list of n bytes for each of `width` planes. Returns 0 if there is no room, which cannot
+ * happen (workspace.h). */
 static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsigned width)
 {
     unsigned p;
@@ -153,10 +153,10 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
     return choice;
 }
 
-/* Estimates by a sample the order-0 entropy of size bytes that are split with this width and order:
- * bits per byte, in 1/1024. A plane is counted with 128 bits more than its entropy, but at most
- * with its raw size, so that chance does not decide between planes that hardly compress. UINT64_MAX
- * if there is no room, which cannot happen. */
+/* Splits a sample of src with this width and order, and returns its order-0 entropy, in 1/1024 bit
+ * per byte. A plane is counted with 128 bits more than its entropy, but at most with its raw size,
+ * so that chance does not decide between planes that hardly compress. UINT64_MAX if there is no
+ * room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {

@@ -25,9 +25,9 @@ typedef struct lmc__listed_file {
     size_t stream;    /* the number of its stream */
     uint64_t start;   /* where in the stream it begins */
     int is_described; /* 0: its FILE section is lost (salvage) */
-    /* For restore.h: some of its blocks were not decoded, and its facts are at unread_at. */
+    /* For restore.h: 1 if some of its blocks were not decoded */
     int is_unread;
-    size_t unread_at;
+    size_t unread_at; /* then: where its CRC and fingerprints are in the index's entries */
     /* After the first use of its header text (texts.h): where the text of each tensor begins, and
      * where the last text ends. */
     lmc__buffer text_at;
@@ -173,8 +173,8 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
-    /* Counts so far, over all files of the body. words: numbers of shapes; chars: bytes of strings,
-     * each with a NUL. */
+    /* Counts so far, over all files of the body. words: dimensions in all shapes; chars: bytes of
+     * strings, each with a NUL. */
     uint64_t n_tensors, n_words, n_chars;
     /* Outputs of the second pass. items: the tensors' names. */
     lmc_tensor *tensors;

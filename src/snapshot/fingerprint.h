@@ -23,8 +23,8 @@
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
  * block is in the cache. Then lmc__absorb_piece joins the sums in order, without the bytes
- * (lmc__crc32c_combine). The file's CRC is joined from the CRCs of its parts in blocks (part_crc).
- * A file without tensors counts as one tensor of bytes. */
+ * (lmc__crc32c_combine). The file's CRC is joined from part_crc: the CRC of the file's bytes in
+ * each block. A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
@@ -39,7 +39,7 @@ typedef struct lmc__piece {
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    /* pieces are planned up to byte `planned` of the file, which is in or before planned_tensor */
+    /* the next piece begins at byte `planned` of the file, in or before planned_tensor */
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */

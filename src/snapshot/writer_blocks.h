@@ -51,8 +51,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks
- * belong before the section, but would be written after it. */
+/* Writes body as a section, without an entry in the index. Call this only when no wave is planned:
+ * blocks of a planned wave belong before the section, but would be written after it. */
 static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -86,8 +86,8 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 #define LMC__COMPARED_SIZE 4096u
 
 /* Enlarges the run's blocks if the run is a sparse delta: in samples of its first block, at data,
- * fewer than one element in 32 has changed. In small blocks, headers, tables and classes are large
- * compared with so few changes. The run's section is not written yet. */
+ * fewer than one element in 32 has changed. The headers, tables and classes of small blocks would
+ * be large compared with so few changes. The run's section is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -270,10 +270,10 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 
 /* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they become blocks. `carry` has the first block's beginning, and is filled up from data
- * (unless the run chooses larger blocks); later blocks are coded in place. data is valid only until
- * this returns, so even a small wave is encoded. The rest is copied to carry. But a rest of at most
- * `room` bytes is copied in front of the next read, for the next call; *kept: its size. */
+ * Else they become blocks. `carry` has the first block's beginning, and data fills it up to a whole
+ * block (a larger one if the run chooses so); later blocks are coded in place. data is valid only
+ * until this returns, so even a small wave is encoded. The rest is copied to carry. But a rest of
+ * at most `room` bytes is copied in front of the next read, for the next call; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -300,7 +300,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* the header's last block goes on after the header: its end is not here yet */
+        /* the header's last block goes on after the header: carry lacks its end */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
