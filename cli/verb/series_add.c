@@ -150,10 +150,13 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
 {
     const char *source = base_name(c->path);
     struct snapshot *e = add_entry_to_series(s, name, find_fault_of_name(source) ? NULL : source);
+    struct timespec t;
     struct stat st;
     int is_made = 0, code;
     e->state = STATE_ADDING;
-    e->time = (int64_t)time(NULL);
+    /* time() may lag behind the times of files, which is_finished() compares with this */
+    clock_gettime(CLOCK_REALTIME, &t);
+    e->time = (int64_t)t.tv_sec;
     if (lstat(e->path, &st) == 0)
         return fail(CODE_ERROR, e->path,
                     "is there already, but not in the list; move it away, or take it in with 'lmc "
