@@ -32,7 +32,7 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
      * stays in the old one */
     if (is_dot(base_name(t->target)) || *base_name(t->target) == 0)
         return fail(CODE_ERROR, t->target,
-                    "exists already, and is not replaced if its path ends with '/', '.' or '..'; "
+                    "exists already; a path that ends with '/' or is '.' or '..' is not replaced; "
                     "name another one with -o, or restore into it: lmc -d -o %.300s %.300s '*'",
                     t->target, is_dash(input) ? "FILE" : input);
     if (!force)
