@@ -171,7 +171,16 @@ static size_t read_bytes_of(const char *path, void *dst, size_t cap)
 }
 
 #ifndef __wasi__
-static const char *const scratch[] = {"t_api.src", "t_api.lmc", "t_api.dst", "t_api.dst.part"};
+/* Beside the program, as those of several builds run at once. */
+static char scratch[4][FILENAME_MAX + 16];
+
+static void name_scratch(const char *program)
+{
+    static const char *const suffixes[] = {".src", ".lmc", ".dst", ".dst.part"};
+    size_t i;
+    for (i = 0; i < 4; i++)
+        (void)snprintf(scratch[i], sizeof scratch[i], "%.*s%s", FILENAME_MAX, program, suffixes[i]);
+}
 
 static void test_files(void)
 {
@@ -1276,6 +1285,7 @@ int main(int argc, char **argv)
     test_invalid();
 #endif
 #ifndef __wasi__
+    name_scratch(argv[0]);
     test_files();
 #endif
 #ifdef LMC_PTHREADS
