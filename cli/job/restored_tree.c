@@ -31,10 +31,12 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
     /* refuses "." and ".." at the end of a path: a process whose working directory is replaced
      * stays in the old one */
     if (is_dot(base_name(t->target)) || *base_name(t->target) == 0)
-        return fail(CODE_ERROR, t->target,
-                    "exists already; a path that ends with '/' or is '.' or '..' is not replaced; "
-                    "name another one with -o, or restore into it: lmc -d -o %.300s %.300s '*'",
-                    t->target, is_dash(input) ? "FILE" : input);
+        return fail(
+            CODE_ERROR, t->target,
+            "exists already; a path that ends with '/', or whose last part is '.' or '..', is "
+            "not replaced; name another one with -o, or restore into it: lmc -d -o %.300s "
+            "%.300s '*'",
+            t->target, is_dash(input) ? "FILE" : input);
     if (!force)
         return fail(CODE_ERROR, t->target,
                     "exists already; use -f to replace it, or name another directory with -o; "
