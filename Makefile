@@ -34,6 +34,7 @@
 #                          with these (docs/stability.md)
 #   make uninstall         removes all of them
 #   make clean
+#   make help              this list
 # V=1 shows complete commands.
 
 CC ?= cc
@@ -95,6 +96,8 @@ build/lmc.1: cli/manual.awk cli/help.txt lmc.h
 -include $(wildcard build/obj/*.d build/obj/*/*.d)
 
 build/obj/flags: FORCE
+	@command -v $(firstword $(CC)) >/dev/null || { echo "$(CC), a C compiler, is missing:" \
+	    "apt-get install gcc libc6-dev (Debian, Ubuntu), gcc (Fedora)"; exit 1; }
 	@mkdir -p build/obj
 	@echo '$(COMPILE)' | cmp -s - $@ || echo '$(COMPILE)' >$@
 
@@ -218,6 +221,9 @@ build/peers.so: bench/peers.c bench/front.h tests/t_data.h lmc.h
 	$(call say,CC $@)$(COMPILE) $(LEVELS) -fPIC -shared bench/peers.c -o $@ $(LDFLAGS) -Wl,-Bsymbolic \
 	    -l:libzstd.a -llz4 -lm
 
+help:
+	@sed -n '2,/^# V=1/s/^# \{0,3\}//p' Makefile
+
 # Packages are installed first, so these targets build with a second make.
 demo:
 	tests/install build
@@ -291,6 +297,9 @@ LMC_VERSION = $(shell sed -n 's/^\#define LMC_VERSION "\(.*\)"/\1/p' lmc.h)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
 
 install: build/lmc build/lmc.1 build/liblmc.a
+	@mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig 2>/dev/null; test -w $(DESTDIR)$(LIBDIR)/pkgconfig || \
+	    { echo "cannot write to $(DESTDIR)$(LIBDIR): be root, or make install PREFIX=$$HOME/.local"; \
+	    exit 1; }
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 644 build/liblmc.a $(DESTDIR)$(LIBDIR)/
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$${prefix}/include|' \
@@ -335,4 +344,4 @@ clean:
 
 .PHONY: all build/python gpu-stand-ins gpu-check dev demo check test test-all test-cross test-long \
     test-avx512 analyse fuzz fuzz-all test-mutants bench budget budget-record install \
-    install-shared uninstall clean FORCE
+    install-shared uninstall clean help FORCE

@@ -30,16 +30,16 @@
  *
  *   Less common functions have headers of their own. Include those after this one.
  *   include/lmc_extra.h: lmc_pool and descriptors of POSIX, lmc_quantizer_fit, lmc_changes_add,
- *   lmc_writer_copy_file, lmc_file_identify and lmc_base_identify, lmc_reader_recover_quantizer,
- *   _can_restore_in_place, _read_snapshot_hash, _read_content_hash, _get_section, _read_section,
- *   _encoded_size, _encoded_range. include/lmc_salvage.h: damaged files.
+ *   lmc_writer_add_hints and _copy_file, lmc_file_identify and lmc_base_identify, lmc_reader_...
+ *   can_restore_in_place, read_snapshot_hash, read_content_hash, get_section,
+ *   read_section, encoded_size, encoded_range, open_shared. include/lmc_salvage.h: damaged files.
  *
  * CONTRACT
  *   Layers   1 block codec:   from buffer to buffer; no allocation, no threads.
  *            2 tensor codec:  arrays of any length as a sequence of blocks; parts of arrays;
  *                             runs tasks by the caller's parallel_for.
  *            3 snapshot:      files with names, tensors and an index; reads and writes by
- *                             callbacks; allocates by LMC_REALLOC.
+ *                             callbacks; allocates by lmc_allocator.
  *   Errors   Every function that can fail returns enum lmc_status. Output parameters are set only
  *            on LMC_OK, unless said otherwise. After an error the contents of destination buffers
  *            are undefined.
@@ -50,8 +50,7 @@
  *   Memory   Inputs are never modified.
  *   Input    Encoded input may be hostile. It is never trusted: LMC_OK means that everything was
  *            checked.
- *   Threads  The only global state is one pointer to a constant table, set atomically. Different
- *            threads may use different objects at once, but one object only in turn.
+ *   Threads  The only global state is one pointer to a constant table, set atomically.
  *   Bytes    The same input and options give the same bytes with every CPU, compiler and number of
  *            threads.
  *   Stack    Compiled with optimisation below 32 KiB, for deltas 64 KiB; else up to 1 MiB. A chain
@@ -65,9 +64,9 @@
  *              split_join count map partition merge flatten strip split_root join_root classes
  *              group ungroup patch changes grids tiers dispatch
  *   codec      dtypes half tree quant_params job workspace cost block_header huffman lengths plan
- *              sample put_gaps get_gaps put_list plan_planes put_planes plan_delta put_delta
- *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
- *              get_block
+ *              sample put_gaps get_gaps put_list plan_zeros plan_planes put_planes put_zeros
+ *              plan_delta put_delta put_block get_list get_planes get_zeros get_sparse get_delta
+ *              put_quantised get_quantised get_block
  *   quantise   quantizer
  *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
@@ -84,31 +83,26 @@
 
 /* -- configuration --
  * Define these before including lmc.h, the same in every file:
- *
  *   LMC_STATIC           all functions are static: each file that implements them has a copy
  *   LMC_API              the text before each public function. Default: nothing; with LMC_STATIC:
  *                        static
  *
  * These leave out parts of the library and their declarations. They can be combined:
- *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks returns LMC_ERR_UNSUPPORTED
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
- *
  *   LMC_NO_STDIO         everything that uses FILE and <stdio.h>
  *
  * These matter only where LMC_IMPLEMENTATION is defined:
- *
- *   LMC_REALLOC(user, ptr, old_size, new_size)
- *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
+ *   LMC_REALLOC(ptr, old_size, new_size)
+ *                        where no lmc_allocator is given: as that. Default: the C library
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
  *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". It is used
  *                        if the compiler's flags enable vectors (wasm32: -msimd128)
  *
- * A tier is an instruction set. No build flag is needed: the best tier is found at run time.
- */
+ * A tier is an instruction set. No build flag is needed: the best tier is found at run time. */
 #include <stddef.h>
 #include <stdint.h>
 #ifndef LMC_NO_STDIO
@@ -137,8 +131,14 @@
 #endif
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
+/* An enum can have each int, as in C: also the numbers of a later library. */
+#ifdef __cplusplus
+#define LMC__INT : int
+#else
+#define LMC__INT
+#endif
 
-/* The defaults of any struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
+/* All zero. Structs of options have initializers of their own, such as LMC_WRITER_OPTIONS(). */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -146,15 +146,21 @@
 #else
 #define LMC_DEFAULTS {0}
 #endif
+/* Defines an initializer: the defaults, with struct_size, and with what `set` sets. */
+#define LMC__INITIALIZER(type, NAME, parameters, set)                                              \
+    static inline type NAME parameters                                                             \
+    {                                                                                              \
+        type o = LMC_DEFAULTS;                                                                     \
+        o.struct_size = sizeof o;                                                                  \
+        set return o;                                                                              \
+    }
 
 /* -- public API --
- *
  * Names. Functions are called lmc_NOUN_verb. n and n_... are counts. Sizes, capacities (cap) and
- * offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or 1. alloc_user is
- * passed to LMC_REALLOC.
+ * offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or 1.
  *
  * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
- * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
+ * size, or output parameters; options; the workspace or allocator. A function that makes an object
  * first takes the address of the pointer to it. If there are two buffers and no object, the
  * destination comes first, as with memcpy. Callbacks take user, then their arguments in the same
  * order. Comments write ARGUMENT for LMC_ERR_ARGUMENT, and so on.
@@ -165,19 +171,18 @@
  *
  * What changes within 1.x. Source code for one 1.x compiles with every later 1.x, and a compiled
  * program works with the shared library of any other 1.x:
- *
  *   functions, enums      New ones are added, with unused numbers. Treat a status that your program
  *                         does not know as an error.
- *   structs ..._options   grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0 if program and library were compiled with the same lmc.h. Members
- *                         that an older program lacks have their defaults. Members that an older
- *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
- *                         impossible size is LMC_ERR_ARGUMENT.
+ *   structs ..._options,  grow at their ends. Their first member, struct_size, says which members a
+ *   lmc_tensor_hints      program has: LMC_..._OPTIONS() sets it; the rest is as NULL. 0, as in a
+ *                         struct of zeros, stands for the members of 1.0.0. Members that a program
+ *                         lacks have their defaults. An impossible size is LMC_ERR_ARGUMENT.
  *   structs with          keep their size. A new member replaces a reserved word. Zero is the
  *   reserved words        member's default, or means that the library does not know the member. The
- *                         library sets reserved words to zero. It refuses to write a file or tensor
- *                         in which they are not zero: LMC_ERR_UNSUPPORTED.
- *   other structs         do not change: structs of callbacks, parts of others, lmc_array. */
+ *                         library sets them to zero. Begin with lmc_source source = LMC_DEFAULTS.
+ *   other structs         do not change: lmc_loss, lmc_memory, lmc_text, lmc_changes.
+ * A member that the library does not know, at the end of options or in a reserved word, must be
+ * zero: else LMC_ERR_UNSUPPORTED, as the program asks for what only a later version can do. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -188,19 +193,17 @@ extern "C" {
 #define LMC_VERSION "1.0.0"
 
 /* Version of the file format that is written. Files of all its minor versions are read, unless they
- * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
- * (LMC_ERR_VERSION): restore format 0.4 with v0.5.0, older formats with older versions. */
+ * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The version of the compiled library, "1.0.0". If it is not LMC_VERSION, the program was compiled
- * with another lmc.h. */
+/* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
 
 /* Numbers are stable. */
-enum lmc_status {
+enum lmc_status LMC__INT {
     LMC_OK = 0,
     LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than the output needs */
@@ -228,16 +231,28 @@ enum lmc_status {
     LMC_ERR_BASE_WRONG = 31    /* a base other than the one that the delta was made against */
 };
 
+/* In every program an enum has the size of int: compile C with -fno-short-enums. */
+typedef char lmc__compile_with_no_short_enums[sizeof(enum lmc_status) == sizeof(int) ? 1 : -1];
 /* The name of the status, such as "LMC_ERR_CORRUPT"; "LMC_ERR_?" for an unknown number. */
 LMC_API const char *lmc_status_name(enum lmc_status status);
 /* One line for a user: what happened and what to do. "unknown error" for an unknown number. */
 LMC_API const char *lmc_status_text(enum lmc_status status);
 
+/* Memory from the caller; NULL: from LMC_REALLOC. reallocate is like realloc, with the size of the
+ * block at ptr (NULL and 0: none). new_size 0 frees. If it returns NULL for another size, the block
+ * stays (LMC_ERR_MEMORY). Blocks are aligned as by malloc. It is not copied: it must outlive
+ * the object that uses it, and be thread-safe if objects of several threads do. */
+typedef struct lmc_allocator {
+    void *(*reallocate)(void *user, void *ptr, size_t old_size, size_t new_size);
+    void *user;
+    uint64_t reserved[2]; /* zero; see "reserved words" above */
+} lmc_allocator;
+
 /* -- dtypes -- */
 
 /* The dtypes of safetensors 0.8, and five more. Numbers are stable, and files store the same
  * numbers (spec 4.1). Files store any other dtype as a string. */
-enum lmc_dtype {
+enum lmc_dtype LMC__INT {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
     LMC_F4 = 2,
@@ -267,7 +282,7 @@ enum lmc_dtype {
     LMC_U2 = 26,
     LMC_C128 = 27
 };
-#define LMC_DTYPE_COUNT 28
+#define LMC__DTYPE_COUNT 28 /* private: a later library has more */
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for an unknown number. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
@@ -283,12 +298,11 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
  * gives the same bytes on every machine. MAX never makes a block larger than DEFAULT does, nor
  * ARCHIVE larger than MAX. Percentages are of the input, or of a delta's size. Speeds:
  * bench/README.md. Numbers are stable. */
-enum lmc_level {
+enum lmc_level LMC__INT {
     /* Encodes and decodes faster. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* Encodes more slowly; decodes almost as fast. Smaller by 0.02 to 0.3 %; deltas by up to
-     * 1 %. */
+    /* Encodes more slowly, decodes almost as fast. Smaller by 0.02 to 0.3 %; deltas up to 1 %. */
     LMC_LEVEL_MAX = 1,
     /* The smallest and slowest; deltas also decode more slowly. Smaller than MAX by less than
      * 0.1 %; deltas by up to 1.2 %. */
@@ -306,114 +320,80 @@ typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
-    unsigned n_workers; /* 1 .. 1024 */
+    unsigned n_workers;   /* 1 .. 1024 */
+    uint64_t reserved[2]; /* zero; see "reserved words" above */
 } lmc_parallel;
+
+#ifndef LMC_NO_SNAPSHOT
+/* -- one call --
+ * For whole buffers and files; for arrays with names see lmc_writer_add_arrays. They write an LMC
+ * file with one source file, and read any that has one source file and no base. */
+
+/* For compressing and decompressing. LMC_COMPRESS_OPTIONS(): the defaults, as NULL. */
+typedef struct lmc_compress_options {
+    size_t struct_size;   /* see "structs ..._options" above */
+    enum lmc_level level; /* of compressing */
+    /* For decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
+    uint64_t max_index_size, max_total_size;
+    const lmc_parallel *parallel;
+    /* Or NULL. As in lmc_writer_options. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *user;                     /* of progress */
+    const lmc_allocator *allocator; /* or NULL */
+} lmc_compress_options;
+LMC__INITIALIZER(lmc_compress_options, LMC_COMPRESS_OPTIONS, (void), )
+
+#ifndef LMC_NO_ENCODER
+/* Most bytes that lmc_compress writes for size bytes, but at most SIZE_MAX. */
+LMC_API size_t lmc_compress_bound(size_t size);
+/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. If size is a
+ * multiple of the element's size, the bytes become one nameless tensor, which has the dtype.
+ * Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
+LMC_STATUS lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
+                        enum lmc_dtype dtype, const lmc_compress_options *options);
+#endif
+/* The number of bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO
+ * if the file is not one tensor). The file may lie: set a limit for files of strangers (options).
+ * Errors: those of lmc_reader_open, NOT_ONE_FILE. */
+LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                 enum lmc_dtype *dtype, const lmc_compress_options *options);
+/* Decompresses to dst. *dst_size: bytes written, all of which were checked. Errors: those of
+ * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
+LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                          size_t src_size, const lmc_compress_options *options);
+
+#ifndef LMC_NO_STDIO
+/* From file to file. The result is written to dst_path.part. When it is whole and checked, it is
+ * renamed to dst_path. After any error dst_path is as it was, and dst_path.part is removed (but
+ * Windows cannot replace a file in one step: docs/api.md). dtype: of all bytes of the file;
+ * LMC_AUTO if in doubt. (Only the command reads containers.) Errors: READ, WRITE, and above. */
+#ifndef LMC_NO_ENCODER
+LMC_STATUS lmc_compress_file(const char *dst_path, const char *src_path, enum lmc_dtype dtype,
+                             const lmc_compress_options *options);
+#endif
+LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
+                               const lmc_compress_options *options);
+#endif
+#endif /* LMC_NO_SNAPSHOT */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Bytes with random access: an LMC file, or the elements of a tensor. read_at reads exactly size
- * bytes or fails. Like each callback with a status, it returns LMC_OK or an error, which the
- * library function then returns: preferably LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * bytes or fails; readers of several threads that share the source call it at once. Like each
+ * callback with a status, it returns LMC_OK or an error, which the library function then returns:
+ * preferably LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. To fetch several ranges at once, ask
+ * lmc_reader_encoded_range first; a later version may have a callback for it in a reserved word. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
-    uint64_t size; /* bytes */
+    uint64_t size;        /* bytes */
+    uint64_t reserved[2]; /* zero; see "reserved words" above */
 } lmc_source;
 #endif
 
-/* -- layer 1: blocks --
- * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes together. Its header of
- * 24 bytes has the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also
- * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
- * wrong prediction.
- *
- * The prediction is any array of the same size that the decoder will also have. The best
- * prediction is the same elements of an earlier snapshot, or an array computed from these. The
- * encoder estimates by a sample whether the block is smaller with the prediction; at levels MAX and
- * ARCHIVE it compares encoded sizes. */
-
-#define LMC_BLOCK_HEADER_SIZE 24u
-#define LMC_MAX_BLOCK_SIZE (1u << 22)
-
-typedef struct lmc_block_info {
-    uint32_t n;           /* elements */
-    unsigned width;       /* bytes per element: 1, 2, 4, 8 */
-    size_t size;          /* decoded bytes: n * width */
-    size_t encoded_size;  /* header and payload */
-    uint32_t crc;         /* CRC-32C of the decoded bytes, as the header has it */
-    int is_stored;        /* 1: the payload is the bytes themselves */
-    int has_prediction;   /* 1: coded against a prediction */
-    uint32_t payload_crc; /* CRC-32C of the payload if has_prediction; else 0 */
-    uint64_t reserved[4]; /* zero; see "reserved words" above */
-} lmc_block_info;
-
-/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE, at most SIZE_MAX. */
-LMC_API size_t lmc_block_bound(size_t size);
-
-/* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0
- * or the block is too large. */
-LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
-
-typedef struct lmc_block_options {
-    size_t struct_size;     /* sizeof of the struct, or 0: see "structs ..._options" above */
-    enum lmc_dtype dtype;   /* of encoding */
-    enum lmc_level level;   /* of encoding */
-    uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
-                               checks it */
-    const void *prediction; /* see above; or NULL */
-    size_t prediction_size; /* must be the block's decoded size */
-} lmc_block_options;
-
-/* The defaults, with that dtype. */
-static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
-{
-    lmc_block_options options = LMC_DEFAULTS;
-    options.struct_size = sizeof options;
-    options.dtype = dtype;
-    return options;
-}
-
-#ifndef LMC_NO_ENCODER
-/* Encodes size bytes at src, a multiple of the dtype's width, as one block. options must not be
- * NULL, since it gives the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time
- * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
-LMC_STATUS lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                            size_t size, const lmc_block_options *options, void *ws,
-                            size_t ws_size);
-#endif
-
-/* Reads and checks the header of a block. The payload need not be at src. Errors: ARGUMENT,
- * TRUNCATED, CORRUPT, CHECKSUM (also if number is wrong), UNSUPPORTED. */
-LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
-
-/* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: only number and prediction are used; NULL: 0 and no prediction. The prediction
- * is not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
- * error the prediction is unchanged; any other dst is undefined. Time O(size) for any input.
- * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
- * intact), BASE_WRONG (the prediction has another size or other bytes). */
-LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                            size_t src_size, const lmc_block_options *options, void *ws,
-                            size_t ws_size);
-
-typedef struct lmc_quantizer lmc_quantizer;
-
+typedef struct lmc_quantizer lmc_quantizer; /* see "quantisers" below */
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* -- quantisers: lossy, on request --
- * For the moments of an optimizer, which take most of a training checkpoint but need little
- * precision. A quantiser replaces each element by the nearest of a few values, and the codec stores
- * the numbers of these values. The loss is measured and stored with the tensor. Second moments are
- * quantised by their logarithm, and no positive one becomes zero. First moments are quantised as
- * updates, m / (sqrt(v) + eps), if the second moment is given; else like other tensors, with a
- * scale for each group of elements. NaN, infinities, -0, subnormals and negative second moments
- * stay exact. (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit (include/lmc_extra.h) finds a
- * quantiser.
- *
- * With LMC_NO_QUANTIZE quantised blocks can still be found, skipped and described. Decoding such a
- * block returns LMC_ERR_UNSUPPORTED, and so does encoding with a quantizer other than NULL. */
-
-/* How an error is measured. Numbers are stable. */
-enum lmc_measure {
+/* How an error is measured. A file of a later version may have any other number up to 255. */
+enum lmc_measure LMC__INT {
     LMC_MEASURE_NONE = 0,
     /* For moments: the L2 norm of the change in the optimizer's update, over the update's L2
      * norm. */
@@ -434,14 +414,460 @@ typedef struct lmc_loss {
 } lmc_loss;
 #endif
 
+#ifndef LMC_NO_SNAPSHOT
+/* -- layer 3: snapshots --
+ * A snapshot holds source files, which are restored byte for byte. Some ranges of a file are
+ * tensors: they have a name, a dtype and a shape, and can be read alone. A delta is a snapshot that
+ * is coded against another snapshot, its base.
+ *
+ * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks UTF-8:
+ * escape strings before you print them. LMC_ERR_READ: a stream claims to have read too much. */
+
+#define LMC_UNKNOWN_SIZE UINT64_MAX
+#define LMC_FINGERPRINT_SIZE 16
+#define LMC_MAX_RANK 32
+
+enum lmc_file_kind LMC__INT { LMC_FILE_REGULAR = 0, LMC_FILE_DIRECTORY = 1 };
+
+/* A tensor: a named range of a source file. */
+typedef struct lmc_tensor {
+    const char *name;      /* unique within the file; may be "" */
+    const char *dtype;     /* the source's name, such as "BF16"; may be unknown; 1 .. 32 bytes */
+    unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
+    const uint64_t *shape; /* rank entries, outermost first */
+    uint64_t offset;       /* first byte within the file */
+    uint64_t size;         /* bytes. For known dtypes: product of shape * lmc_dtype_bits / 8 */
+    /* Set by readers and lmc_file_identify (spec 7.1); zero if not known. */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    lmc_loss loss;        /* all zero: it is exact. A quantizer of the writer sets a new one */
+    uint64_t reserved[4]; /* zero; see "reserved words" above */
+} lmc_tensor;
+
+enum lmc_conversion LMC__INT {
+    LMC_CONVERT_NONE = 0,
+    LMC_CONVERT_F32_TO_BF16 = 1,
+    LMC_CONVERT_F32_TO_F16 = 2
+};
+/* Rounds n F32 elements; src and dst are little-endian. ARGUMENT: not one of the conversions. */
+LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                enum lmc_conversion conversion);
+
+typedef struct lmc_file {
+    const char *path; /* relative, '/'-separated, without "." and ".."; "": the only file */
+    enum lmc_file_kind kind;
+    uint64_t size;     /* bytes, or LMC_UNKNOWN_SIZE; 0 for a directory */
+    int has_mode;      /* 1: mode is set */
+    uint32_t mode;     /* POSIX permission bits, at most 07777 */
+    int has_mtime;     /* 1: the time below is set */
+    int64_t mtime_s;   /* seconds since 1970 */
+    uint32_t mtime_ns; /* 0 .. 999,999,999 */
+    size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
+    const lmc_tensor *tensors;
+    uint32_t crc; /* CRC-32C of the whole file; set like a tensor's fingerprint */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* if n_tensors is 0: as for a tensor */
+    uint64_t reserved[4];                      /* zero; see "reserved words" above */
+} lmc_file;
+
+typedef struct lmc_sink {
+    enum lmc_status (*write)(void *user, const void *data, size_t size); /* appends all size
+                                                                            bytes */
+    void *user;
+    uint64_t reserved[2]; /* zero; see "reserved words" above */
+} lmc_sink;
+
+/* read() copies up to size bytes to dst and sets *got to their number: 0 only at the end. */
+typedef struct lmc_stream {
+    enum lmc_status (*read)(void *user, void *dst, size_t size, size_t *got);
+    void *user;
+    uint64_t reserved[2]; /* zero; see "reserved words" above */
+} lmc_stream;
+
+/* Memory as a sink, source or stream. The sink appends to data and reallocates it (start with all
+ * zero, end with lmc_memory_free). The stream reads data from position on. */
+typedef struct lmc_memory {
+    uint8_t *data;
+    size_t size, cap;
+    size_t position;
+    const lmc_allocator *allocator; /* or NULL */
+} lmc_memory;
+
+/* The snapshot that a delta is coded against: files whose fingerprints are known from a reader
+ * (lmc_reader_base) or from lmc_file_identify. To restore the delta, a base with the same
+ * fingerprint is needed: an LMC file or plain files. Tensors are matched by name, dtype and size
+ * (of several tensors, the one in the file of the same path); files without tensors by path. */
+typedef struct lmc_base {
+    size_t n_files;
+    /* The result must be valid as long as the base is in use. */
+    const lmc_file *(*get_file)(void *user, size_t file_number);
+    /* Reads exactly size bytes, or fails: with READ, or the error that the base has. */
+    enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
+                            size_t size);
+    void *user;
+    uint64_t reserved[2]; /* zero; see "reserved words" above */
+} lmc_base;
+
+LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
+LMC_API lmc_source lmc_memory_source(lmc_memory *memory);
+LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
+LMC_API void lmc_memory_free(lmc_memory *memory);
+
+#ifndef LMC_NO_STDIO
+/* Open files, in binary mode. The caller closes them (fclose may fail). A source moves the file's
+ * position; lmc_stdio_source finds its size. Errors: ARGUMENT, READ (the file cannot seek, or is
+ * too large for the C library). */
+LMC_API lmc_sink lmc_stdio_sink(FILE *file);
+LMC_API lmc_stream lmc_stdio_stream(FILE *file);
+LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
+#endif
+#ifndef LMC_NO_ENCODER
+/* -- writer --
+ * For each file call lmc_writer_begin_file; pass all of its bytes in order, in pieces of any size
+ * (lmc_writer_write) or from a stream (lmc_writer_write_stream); call lmc_writer_end_file. At the
+ * end call lmc_writer_finish. */
+
+typedef struct lmc_writer lmc_writer;
+
+/* Small files without tensors may share sections, blocks and trees, which saves some 160 bytes for
+ * each. Up to 4 MiB of them wait in memory. Add similar files one after another. */
+enum lmc_grouping LMC__INT {
+    LMC_GROUP_NONE = 0,
+    LMC_GROUP_NEW = 1, /* those that the base lacks: so the snapshot can be restored over its base
+                          (lmc_reader_can_restore_in_place) */
+    LMC_GROUP_ALL = 2  /* all, which rules that out */
+};
+
+typedef struct lmc_writer_options {
+    size_t struct_size;  /* as in lmc_block_options */
+    unsigned log2_block; /* 14 .. 22: a block has 2^log2_block elements, but at most 4 MiB; 0: the
+                            default of layer 2 */
+    enum lmc_level level;
+    /* 1: tensors may have a quantizer. The header, which is written first, must say so. */
+    int may_quantize;
+    /* 1: the snapshot has the SHA-256 of each tensor's bytes and of each file's other bytes, and a
+     * hash of the whole snapshot, to be signed (lmc_reader_read_snapshot_hash). Slow. */
+    int content_hashes;
+    enum lmc_grouping group_files;
+    /* Bits of Incompatible (spec 3.1) that the file must not have, for readers that lack them. Bits
+     * that other options need are LMC_ERR_ARGUMENT. Without 8 (Zeros), weights with many zeros
+     * become a sixth larger. */
+    uint64_t without;
+    /* Limit of the index, in bytes; 0: 1 GiB, as of readers. A larger index is LMC_ERR_LIMIT. */
+    uint64_t max_index_size;
+    const lmc_parallel *parallel; /* or NULL; must outlive the writer */
+    const lmc_base *base;         /* or NULL; must outlive the writer */
+    /* For twins; or NULL. Reads, from the caller's copy, bytes that were written earlier (before or
+     * after quantising). If it is set, restoring needs a read_back, too. */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size);
+    /* Or NULL. Called by the caller's thread about once for each wave (blocks coded at once), with
+     * the number of bytes coded so far, at the end all bytes. Any error ends the writer. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *user;                     /* of read_back and progress */
+    const lmc_allocator *allocator; /* or NULL */
+} lmc_writer_options;
+LMC__INITIALIZER(lmc_writer_options, LMC_WRITER_OPTIONS, (void), )
+
+/* Memory:
+ *   for each worker  1 MiB (with blocks of more than 512 KiB: two blocks), twice that for
+ *                    lmc_writer_write_stream; a workspace of about 13 bytes for each element of a
+ *                    block
+ *   in any case      one block; for files of unknown size 16 MiB, or 48 MiB with
+ *                    lmc_writer_write_stream
+ *   for the index    8 bytes for each block; about 250 bytes and its name for each tensor
+ *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be the
+ *                    header of a safetensors file
+ *   for each block   that is being coded: 12 bytes for each tensor that begins in it
+ *   with group_files the small files that wait, up to 4 MiB and a block
+ *
+ * The sink may get bytes one wave of blocks later. With a parallel, any worker may call the sink,
+ * also while another reads the stream of lmc_writer_write_stream, but two never call it at once. */
+LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
+                           const lmc_writer_options *options);
+
+/* The twin of a tensor, or of a file without tensors: other bytes of the same snapshot, which it
+ * equals or is rounded from. Its blocks then take almost no space. A wrong twin only makes the
+ * output larger. The twin must have been written before, and must not have a twin itself. */
+typedef struct lmc_twin {
+    size_t file_number;
+    uint64_t offset;                /* first byte within that file */
+    enum lmc_conversion conversion; /* if not NONE: rounds twice as many bytes, ties to even */
+    uint64_t reserved[2];           /* zero; see "reserved words" above */
+} lmc_twin;
+/* The next `size` bytes of a tensor are coded against `size` bytes of a tensor or file of the base,
+ * from `offset` on. Parts follow one another; bytes after the last part have no prediction. Wrong
+ * parts only make the output larger. Parts should begin and end with whole elements. */
+typedef struct lmc_base_part {
+    const char *path;     /* of the base's file that has the tensor; may be "". NULL: the first file
+                         with a tensor of that name that is long enough */
+    const char *name;     /* of the tensor; may be "". NULL: these bytes have no prediction */
+    uint64_t offset;      /* first byte within the tensor of the base */
+    uint64_t size;        /* bytes */
+    uint64_t reserved[2]; /* zero; see "reserved words" above */
+} lmc_base_part;
+
+/* What may help the writer to code a tensor (lmc_writer_add_hints, include/lmc_extra.h).
+ * LMC_TENSOR_HINTS(): nothing. */
+typedef struct lmc_tensor_hints {
+    size_t struct_size;              /* as in lmc_block_options */
+    const lmc_twin *twin;            /* what the tensor can be made from; or NULL */
+    const lmc_base_part *base_parts; /* what predicts it; NULL: the base's tensor of its name */
+    size_t n_base_parts;
+    /* For lossy coding; or NULL. It must outlive the writer. If it was fitted with a second moment,
+     * twin says where that moment is, with LMC_CONVERT_NONE. */
+    const lmc_quantizer *quantizer;
+} lmc_tensor_hints;
+LMC__INITIALIZER(lmc_tensor_hints, LMC_TENSOR_HINTS, (void), )
+/* Begins a file. *file is copied. Its path must differ from earlier paths. default_dtype says how
+ * to code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
+LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
+                                 enum lmc_dtype default_dtype);
+/* The file's next bytes. LMC_ERR_ARGUMENT if the file gets more than file->size bytes. */
+LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
+/* The file's next bytes, from stream: until the stream ends, or until a file of known size is
+ * complete (then no further byte is read). Reading, coding and writing overlap. */
+LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
+/* LMC_ERR_ARGUMENT if the file got fewer than file->size bytes. */
+LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
+
+/* An array in memory, which becomes a tensor of a file. LMC_ARRAY(): one with these members. */
+typedef struct lmc_array {
+    const char *name;     /* UTF-8 */
+    enum lmc_dtype dtype; /* not LMC_AUTO */
+    unsigned rank;
+    const uint64_t *shape; /* rank entries, outermost first */
+    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+    uint64_t reserved[2];  /* zero; see "reserved words" above */
+} lmc_array;
+#define LMC_ARRAY(name, dtype, rank, shape, data) {name, dtype, rank, shape, data, {0, 0}}
+
+/* An entry of the __metadata__ of a safetensors file. */
+typedef struct lmc_text {
+    const char *key;   /* UTF-8 */
+    const char *value; /* UTF-8 */
+} lmc_text;
+
+/* Adds a whole safetensors file with these arrays, as safetensors' own writer makes it: sorted by
+ * width, the widest dtypes first, then by name. path: "" if it is the only file. texts: entries of
+ * __metadata__, in their order ({"format", "pt"}); NULL and 0 for none. Errors before anything is
+ * written: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC 3629); a shape that is not whole
+ * bytes), LIMIT (a header over 100,000,000 bytes, which no loader accepts); then those of the
+ * writer. */
+LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
+                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
+/* Call it any time before finishing. key: 1 to 65,535 bytes; value: any bytes, at most 2^28. Two
+ * entries of the same key make finishing fail. Keys that start with "lmc." must be those of spec
+ * 8.3. Errors: ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_metadata(lmc_writer *writer, const char *key, const void *value,
+                                   size_t size);
+/* Adds an ancillary section (spec 4.4), any time before finishing. kind starts with a lower-case
+ * letter and is not "hash". Use it to copy sections (lmc_reader_get_section) into a new snapshot,
+ * unless their fourth letter is upper-case. body is copied. Errors: ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_section(lmc_writer *writer, const char *kind, const void *body,
+                                  size_t size);
+/* Writes index and trailer. The LMC file is complete when it has returned LMC_OK. After any error
+ * all calls with this writer return the same error. */
+LMC_STATUS lmc_writer_finish(lmc_writer *writer);
+typedef struct lmc_writer_info {
+    uint64_t size;                             /* bytes passed to the sink so far */
+    int is_finished;                           /* 1: lmc_writer_finish has returned LMC_OK */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the snapshot; all zero until it is finished */
+    uint64_t coded_size; /* bytes of files in the blocks that were coded so far */
+    uint64_t from_base_size, from_base_encoded_size; /* of those coded against the base */
+    uint64_t reserved[4];                            /* zero; see "reserved words" above */
+} lmc_writer_info;
+/* The sink's write() may call this, too; then size may lack up to a wave of what it got before. */
+LMC_STATUS lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
+LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
+#endif                                            /* LMC_NO_ENCODER */
+
+/* What is known of a snapshot; what is not known is 0. lmc_header_parse finds base_fingerprint to
+ * features; lmc_snapshot_probe (lmc_extra.h) adds fingerprint to index_size; readers and restoring
+ * have all. */
+typedef struct lmc_snapshot_info {
+    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE]; /* all zero if it has no base */
+    int has_base;                                   /* 1: it is a delta */
+    unsigned format_major, format_minor;            /* of the version that wrote it */
+    int hashes_checked; /* 1: restored with check_hashes, and it has hashes, all of them right */
+    uint64_t features;  /* bits of Incompatible: what the file may use (spec 3.1) */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    uint64_t size, index_offset, index_size; /* bytes of the LMC file; where its index is */
+    size_t n_files, n_metadata;
+    uint64_t n_sections;  /* ancillary ones */
+    uint64_t n_records;   /* extension records, which this library skips */
+    uint64_t reserved[4]; /* zero; see "reserved words" above */
+} lmc_snapshot_info;
+
+/* -- restore: reads a pipe from front to back, and checks everything -- */
+
+typedef struct lmc_restore_options {
+    size_t struct_size; /* as in lmc_block_options */
+    const lmc_parallel *parallel;
+    uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
+    uint64_t max_total_size; /* bytes of all files together; 0: no limit */
+    /* In place: bytes that an earlier attempt wrote. They are checked, but not written again. */
+    uint64_t done_size;
+    const lmc_base *base; /* of a delta; or NULL; must outlive the call */
+    int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
+    int check_hashes;     /* 1: compares content_hashes, if any; LMC_ERR_CORRUPT if they differ */
+    /* Callbacks. Each may be NULL: then its data is only checked. Paths are relative, without
+     * "..": that was checked. */
+    enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
+    /* The file's next bytes, already checked block by block. */
+    enum lmc_status (*write)(void *user, const void *data, size_t size);
+    /* Used instead of write(), for files with random access; or NULL. Several workers call it at
+     * once, in any order, each with a decoded and checked block of the file that was begun last.
+     * All calls return before end_file or read_back is called. Files that share blocks
+     * (group_files) still use write(). ARGUMENT: write is NULL, or in_place is set. */
+    enum lmc_status (*write_at)(void *user, size_t file_number, uint64_t offset, const void *data,
+                                size_t size);
+    /* The file's size and crc are known now. */
+    enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
+    /* Reads what write() got; in place, also the base's bytes that are not replaced yet. Called by
+     * the caller's thread, never while write() runs. */
+    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size);
+    /* Each entry of the metadata, in the order of the keys, after all else was checked. key ends
+     * with a zero byte; value is valid during the call. */
+    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
+    /* As in lmc_writer_options; done: bytes of files that were decoded so far. */
+    enum lmc_status (*progress)(void *user, uint64_t done);
+    void *user;                     /* of all callbacks */
+    const lmc_allocator *allocator; /* or NULL */
+} lmc_restore_options;
+LMC__INITIALIZER(lmc_restore_options, LMC_RESTORE_OPTIONS, (void), )
+
+/* Restores every file of the snapshot, in order. Only when it has returned LMC_OK, everything has
+ * been checked: keep the output separate until then. info, which may be NULL, has all facts then,
+ * and also after the BASE_MISSING or READ_BACK below; after any other error it is all zero. Memory:
+ * as for lmc_writer_write_stream. The stream is read ahead, to its end.
+ *
+ * With a parallel, any worker may call the stream's read() or write(). A read() and a write() may
+ * run at once, but never two of the same kind. The caller's thread calls begin_file and end_file
+ * while no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
+ * READ_BACK, and all errors of bad input. With a wrong base nothing is written.
+ *
+ * A delta can be checked without its base: set none of base, write, in_place and check_hashes.
+ * BASE_MISSING then means that everything that can be checked without the base is intact. The
+ * content, fingerprints (info has that of the index) and CRCs of files are not checked (end_file
+ * gets 0). READ_BACK means the same for a snapshot that refers to itself, if read_back is NULL.
+ *
+ * In place (spec/salvage.md, 2), the files of the base become those of the delta, block by block.
+ * ARGUMENT: several files share blocks.
+ *
+ * - Before: open the delta with a reader. This finds a truncated delta, and
+ *   lmc_reader_can_restore_in_place tells whether the delta can be restored in place.
+ * - The base: options->base is not used. Check the base's fingerprint, or rely on the CRC of each
+ *   block's content, which is compared before the block is written. begin_file() must refuse a file
+ *   whose path, kind or size differs from the base's, and read_back() must refuse bytes outside of
+ *   a file.
+ * - Crashes: write() gets whole blocks. If the program dies while it writes a block, that block
+ *   cannot be decoded any more. So first store what write() gets in another file and sync that
+ *   file. Keep it until the block is in the target.
+ * - Resuming: done_size of the next attempt may be the sum of the sizes that write() got.
+ *   BASE_WRONG: the target's first done_size bytes are not those of the delta. ARGUMENT: done_size
+ *   is within a block or beyond the end.
+ * - After any error what was written stays, so the target is partly old and partly new: resume
+ *   later, with an intact copy of the same delta. */
+LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, lmc_snapshot_info *info,
+                                const lmc_restore_options *options);
+
+/* -- reader: random access by the index -- */
+
+typedef struct lmc_reader lmc_reader;
+
+typedef struct lmc_reader_options {
+    size_t struct_size;      /* as in lmc_block_options */
+    uint64_t max_index_size; /* as in lmc_restore_options */
+    uint64_t max_total_size;
+    const lmc_parallel *parallel; /* or NULL; must outlive the reader */
+    const lmc_base *base;         /* or NULL; must outlive the reader */
+    /* 0: a call that reads a whole tensor or file also compares its fingerprint with the index
+     * (LMC_ERR_CORRUPT). This finds blocks of another snapshot, which CRCs do not, but no forgery.
+     * 1: without this check, which takes some 5 % of the instructions. */
+    int skip_fingerprints;
+    /* 1: several workers may call the source's read_at at once: each reads the blocks that it
+     * decodes. Not for lmc_stdio_source, which seeks. */
+    int parallel_reads;
+    /* Another reader, whose buffers and parallel this reader uses; or NULL. It must outlive this
+     * reader, and no other thread may use it meanwhile. In a chain of deltas, give each reader to
+     * the next one as lender: then the chain needs buffers only once. */
+    lmc_reader *lender;
+    const lmc_allocator *allocator; /* or NULL */
+} lmc_reader_options;
+LMC__INITIALIZER(lmc_reader_options, LMC_READER_OPTIONS, (void), )
+
+/* Reads and checks the trailer and the index. They are in the last 64 KiB if there are up to about
+ * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
+ * max_total_size. Reading a tensor later takes one call of read_at for each 16 MiB of its encoded
+ * bytes, in each snapshot of a chain; with parallel_reads one call for each block. In LMC files of
+ * more than 8,000 blocks, a part of a tensor, or a tensor of a delta, takes one more call. Memory:
+ * the index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked
+ * up; while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be
+ * listed without its base, but not read (LMC_ERR_BASE_MISSING). */
+LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
+                           const lmc_reader_options *options);
+LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
+
+/* Of a damaged file (salvage), info has what is known. */
+LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
+/* File number i and its tensors, valid as long as the reader; NULL if there is none. */
+LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
+/* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
+ * files have that name. The first call sorts the names: the reader keeps 40 to 60 bytes for each. A
+ * call takes O(log n) for n names. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
+LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
+                                  size_t *file_number, const lmc_tensor **tensor);
+/* Reads bytes [offset, offset + size) of a file to dst. Only the blocks that hold them are read,
+ * and each is checked. LMC_ERR_LIMIT: the predictions would need more than 64 * (size + 2^22)
+ * decoded bytes of each snapshot of the chain. Only hostile files need so many. */
+LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
+                                size_t size);
+/* The same for a tensor that lmc_reader_get_file or lmc_reader_find_tensor has returned. */
+LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
+                                  uint64_t offset, void *dst, size_t size);
+/* Parses the header of an LMC file, its first LMC_HEADER_SIZE bytes (src may have more), for
+ * example to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC (the first 8 bytes
+ * are not LMC_MAGIC), TRUNCATED, VERSION (info has the version), CHECKSUM, CORRUPT,
+ * UNSUPPORTED (info has all that it has on LMC_OK). */
+#define LMC_MAGIC "\x95LMC\r\n\x1A\n"
+#define LMC_HEADER_SIZE 64u
+LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
+/* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
+ * else meanwhile. Reading through a chain of deltas takes time in proportion to its length. But if
+ * many small tensors have another order than in the base, a block of the base may be decoded for
+ * each of them. In a chain these factors multiply: restore such a base to files first. */
+LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
+/* Entry i of the metadata, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *key and
+ * *value stay valid as long as the reader. */
+LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
+                                   const void **value, size_t *size);
+/* The entry of that key; or LMC_ERR_NOT_FOUND. */
+LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
+                                    size_t *size);
+#endif /* LMC_NO_SNAPSHOT */
+
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+/* -- quantisers: lossy, on request --
+ * For the moments of an optimizer, which take most of a training checkpoint but need little
+ * precision. A quantiser replaces each element by the nearest of a few values, and the codec stores
+ * the numbers of these values. The loss is measured and stored with the tensor. Second moments are
+ * quantised by their logarithm, and no positive one becomes zero. First moments are quantised as
+ * updates, m / (sqrt(v) + eps), if the second moment is given; else like other tensors, with a
+ * scale for each group of elements. NaN, infinities, -0, subnormals and negative second moments
+ * stay exact. (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit (include/lmc_extra.h) finds a
+ * quantiser.
+ *
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, skipped and described. Decoding such a
+ * block returns LMC_ERR_UNSUPPORTED, and so does encoding with a quantizer other than NULL. */
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
     int is_lossless;       /* 1: it keeps the tensor as it is */
     const char *reason;    /* why it keeps the tensor; "" if it does not */
-    int is_grid;           /* 1: a uniform grid; 0: a table, as earlier versions made */
-    unsigned n_codes;      /* of the table, with zero; or points of the grid in the sample */
+    int is_grid;           /* 1: a uniform grid; 0: a codebook */
+    unsigned n_codes;      /* values of the codebook, with zero; or points of the grid in the
+                              sample */
     uint64_t n_exceptions; /* elements that are stored as they are; estimated */
     double bits;           /* for each encoded element; estimated */
     lmc_loss loss;
@@ -463,27 +889,21 @@ LMC_STATUS lmc_quantizer_apply(const lmc_quantizer *quantizer, uint64_t offset, 
 typedef struct lmc_tensor_options {
     size_t struct_size; /* as in lmc_block_options */
     enum lmc_dtype dtype;
-    unsigned log2_block; /* 14 .. 22: a block has 2^log2_block elements, at most 4 MiB; 0: the
-                            default, which is 16 (17 for bytes; with a prediction 20, or 18 for
-                            elements of 4 or 8 bytes) */
+    unsigned log2_block;  /* 14 .. 22: a block has 2^log2_block elements, at most 4 MiB; 0: the
+                            default, which is 16 (18 for bytes, 17 for AUTO; with a prediction
+                            20, or 18 for elements of 4 or 8 bytes) */
+    enum lmc_level level; /* of encoding */
     const lmc_parallel *parallel; /* or NULL */
-    enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
+    size_t prediction_size;       /* must be the tensor's size */
     /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
      * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
      * decode, pass the same quantizer, or the log2_block of encoding. */
     const lmc_quantizer *quantizer;
-    uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
 
 /* The defaults, with that dtype: the only option without a default. */
-static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
-{
-    lmc_tensor_options options = LMC_DEFAULTS;
-    options.struct_size = sizeof options;
-    options.dtype = dtype;
-    return options;
-}
+LMC__INITIALIZER(lmc_tensor_options, LMC_TENSOR_OPTIONS, (enum lmc_dtype dtype), o.dtype = dtype;)
 
 /* Bytes of workspace to encode and decode with these options, for all workers; 0 if the options are
  * illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A call without a
@@ -515,472 +935,82 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
 
-#ifndef LMC_NO_SNAPSHOT
-/* -- layer 3: snapshots --
- * A snapshot holds source files, which are restored byte for byte. Some ranges of a file are
- * tensors: they have a name, a dtype and a shape, and can be read alone. A delta is a snapshot that
- * is coded against another snapshot, its base.
+/* -- layer 1: blocks --
+ * A block holds n >= 1 coded elements, at most LMC_MAX_BLOCK_SIZE bytes. Its header of 24 bytes has
+ * the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also has the
+ * CRC-32C of the payload: damage is found without the prediction, and told from a wrong prediction.
  *
- * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks UTF-8:
- * escape strings before you print them. LMC_ERR_READ: a stream claims to have read more than it was
- * asked for. */
+ * The prediction is any array of the same size that the decoder will also have. The best
+ * prediction is the same elements of an earlier snapshot, or an array computed from these. The
+ * encoder estimates by a sample whether the block is smaller with the prediction; at levels MAX and
+ * ARCHIVE it compares encoded sizes. */
 
-#define LMC_UNKNOWN_SIZE UINT64_MAX
-#define LMC_FINGERPRINT_SIZE 16
-#define LMC_MAX_RANK 32
+#define LMC_BLOCK_HEADER_SIZE 24u
+#define LMC_MAX_BLOCK_SIZE (1u << 22)
 
-enum lmc_file_kind { LMC_FILE_REGULAR = 0, LMC_FILE_DIRECTORY = 1 };
-
-/* A tensor: a named range of a source file. */
-typedef struct lmc_tensor {
-    const char *name;      /* unique within the file; may be "" */
-    const char *dtype;     /* the source's name, such as "BF16"; may be unknown; 1 .. 32 bytes */
-    unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
-    const uint64_t *shape; /* rank entries, outermost first */
-    uint64_t offset;       /* first byte within the file */
-    uint64_t size;         /* bytes. For known dtypes: product of shape * lmc_dtype_bits / 8 */
-    /* Set by readers and lmc_file_identify (spec 7.1); zero if not known. */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
-    /* Set by readers. The writer stores it, unless quantizer has a new loss. All zero: exact. */
-    lmc_loss loss;
-    /* Writer only, for lossy coding; or NULL. It must outlive the writer. If it was fitted with a
-     * second moment, twin says where that moment is, with LMC_CONVERT_NONE. */
-    const lmc_quantizer *quantizer;
-    /* Writer only: the base's parts that predict the tensor; NULL: its tensor of this name. */
-    const struct lmc_base_part *base_parts;
-    size_t n_base_parts;
+typedef struct lmc_block_info {
+    uint32_t n;           /* elements */
+    unsigned width;       /* bytes per element: 1, 2, 4, 8 */
+    size_t size;          /* decoded bytes: n * width */
+    size_t encoded_size;  /* header and payload */
+    uint32_t crc;         /* CRC-32C of the decoded bytes, as the header has it */
+    int is_stored;        /* 1: the payload is the bytes themselves */
+    int has_prediction;   /* 1: coded against a prediction */
+    uint32_t payload_crc; /* CRC-32C of the payload if has_prediction; else 0 */
     uint64_t reserved[4]; /* zero; see "reserved words" above */
-} lmc_tensor;
+} lmc_block_info;
 
-/* The next `size` bytes of a tensor are coded against `size` bytes of a tensor or file of the base,
- * from `offset` on. Parts follow one another; bytes after the last part have no prediction. Wrong
- * parts only make the output larger. Parts should begin and end with whole elements. */
-typedef struct lmc_base_part {
-    const char *path; /* of the base's file that has the tensor; may be "". NULL: the first file
-                         with a tensor of that name that is long enough */
-    const char *name; /* of the tensor; may be "". NULL: these bytes have no prediction */
-    uint64_t offset;  /* first byte within the tensor of the base */
-    uint64_t size;    /* bytes */
-} lmc_base_part;
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE, at most SIZE_MAX. */
+LMC_API size_t lmc_block_bound(size_t size);
 
-/* The twin of a tensor, or of a file without tensors: other bytes of the same snapshot, which it
- * equals or is rounded from. Its blocks then take almost no space. A wrong twin only makes the
- * output larger. The twin must have been written before, and must not have a twin itself. */
-enum lmc_conversion {
-    LMC_CONVERT_NONE = 0,
-    LMC_CONVERT_F32_TO_BF16 = 1,
-    LMC_CONVERT_F32_TO_F16 = 2
-};
-typedef struct lmc_twin {
-    size_t file_number;
-    uint64_t offset;                /* first byte within that file */
-    enum lmc_conversion conversion; /* if not NONE: rounds twice as many bytes, ties to even */
-} lmc_twin;
-/* Rounds n F32 elements; src and dst are little-endian. ARGUMENT: not one of the conversions. */
-LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
-                                enum lmc_conversion conversion);
+/* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0
+ * or the block is too large. */
+LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
-typedef struct lmc_file {
-    const char *path; /* relative, '/'-separated, without "." and ".."; "": the only file */
-    enum lmc_file_kind kind;
-    uint64_t size;     /* bytes, or LMC_UNKNOWN_SIZE; 0 for a directory */
-    int has_mode;      /* 1: mode is set */
-    uint32_t mode;     /* POSIX permission bits, at most 07777 */
-    int has_mtime;     /* 1: the time below is set */
-    int64_t mtime_s;   /* seconds since 1970 */
-    uint32_t mtime_ns; /* 0 .. 999,999,999 */
-    size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
-    const lmc_tensor *tensors;
-    uint32_t crc; /* CRC-32C of the whole file; set like a tensor's fingerprint */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* if n_tensors is 0: as for a tensor */
-    /* Writer only, for a file of known size without tensors: as for a tensor, whose name is the
-     * path. A file with a twin is never grouped (group_files). */
-    const struct lmc_base_part *base_parts;
-    size_t n_base_parts;
-    const struct lmc_twin *twin;
-    uint64_t reserved[4]; /* zero; see "reserved words" above */
-} lmc_file;
+typedef struct lmc_block_options {
+    size_t struct_size;     /* set by LMC_BLOCK_OPTIONS: see "structs ..._options" above */
+    enum lmc_dtype dtype;   /* of encoding */
+    enum lmc_level level;   /* of encoding */
+    uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
+                               checks it */
+    const void *prediction; /* see above; or NULL */
+    size_t prediction_size; /* must be the block's decoded size */
+} lmc_block_options;
 
-typedef struct lmc_sink {
-    enum lmc_status (*write)(void *user, const void *data, size_t size); /* appends all size
-                                                                            bytes */
-    void *user;
-} lmc_sink;
-
-/* read() copies up to size bytes to dst and sets *got to their number: 0 only at the end. */
-typedef struct lmc_stream {
-    enum lmc_status (*read)(void *user, void *dst, size_t size, size_t *got);
-    void *user;
-} lmc_stream;
-
-/* Memory as a sink, source or stream. The sink appends to data and reallocates it (start with all
- * zero, end with lmc_memory_free). The stream reads data from position on. */
-typedef struct lmc_memory {
-    uint8_t *data;
-    size_t size, cap;
-    size_t position;
-    void *alloc_user;
-} lmc_memory;
-
-/* The snapshot that a delta is coded against: files whose fingerprints are known from a reader
- * (lmc_reader_base) or from lmc_file_identify. To restore the delta, a base with the same
- * fingerprint is needed: an LMC file or plain files. Tensors are matched by name, dtype and size
- * (of several tensors, the one in the file of the same path); files without tensors by path. */
-typedef struct lmc_base {
-    size_t n_files;
-    /* The result must be valid as long as the base is in use. */
-    const lmc_file *(*get_file)(void *user, size_t file_number);
-    /* Reads exactly size bytes, or fails: with READ, or the error that the base has. */
-    enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
-                            size_t size);
-    void *user;
-} lmc_base;
-
-LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
-LMC_API lmc_source lmc_memory_source(lmc_memory *memory);
-LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
-LMC_API void lmc_memory_free(lmc_memory *memory);
-
-#ifndef LMC_NO_STDIO
-/* Open files, in binary mode. The caller closes them (fclose may fail). A source moves the file's
- * position; lmc_stdio_source finds its size. Errors: ARGUMENT, READ (the file cannot seek, or is
- * too large for the C library). */
-LMC_API lmc_sink lmc_stdio_sink(FILE *file);
-LMC_API lmc_stream lmc_stdio_stream(FILE *file);
-LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
-#endif
-#ifndef LMC_NO_ENCODER
-/* -- writer --
- * For each file call lmc_writer_begin_file; pass all of its bytes in order, in pieces of any size
- * (lmc_writer_write) or from a stream (lmc_writer_write_stream); call lmc_writer_end_file. At the
- * end call lmc_writer_finish. */
-
-typedef struct lmc_writer lmc_writer;
-
-/* All zero: the defaults. */
-typedef struct lmc_writer_options {
-    size_t struct_size;  /* as in lmc_block_options */
-    unsigned log2_block; /* 14 .. 22: a block has 2^log2_block elements, but at most 4 MiB; 0: the
-                            default of layer 2 */
-    enum lmc_level level;
-    /* 1: tensors may have a quantizer. The header, which is written first, must say so. */
-    int may_quantize;
-    /* 1: the snapshot has the SHA-256 of each tensor's bytes and of each file's other bytes, and a
-     * hash of the whole snapshot, to be signed (lmc_reader_read_snapshot_hash). Slow. */
-    int content_hashes;
-    /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
-     * for each. Up to 4 MiB of them wait in memory. Add similar files one after another. Files that
-     * are also in the base do not share, so the snapshot can be restored over its base
-     * (lmc_reader_can_restore_in_place). 2: these share, too; then restoring over the base is
-     * impossible. */
-    int group_files;
-    /* Limit of the index, in bytes; 0: 1 GiB, as of readers. A larger index is LMC_ERR_LIMIT. */
-    uint64_t max_index_size;
-    const lmc_parallel *parallel; /* or NULL; must outlive the writer */
-    const lmc_base *base;         /* or NULL; must outlive the writer */
-    /* For twins; or NULL. Reads, from the caller's copy, bytes that were written earlier (before or
-     * after quantising). If it is set, restoring needs a read_back, too. */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size);
-    /* Or NULL. Called by the caller's thread about once for each wave (blocks coded at once), with
-     * the number of bytes coded so far, at the end all bytes. Any error ends the writer. */
-    enum lmc_status (*progress)(void *user, uint64_t done);
-    void *user; /* of read_back and progress */
-    void *alloc_user;
-} lmc_writer_options;
-
-/* Memory:
- *   for each worker  1 MiB (with blocks of more than 512 KiB: two blocks), twice that for
- *                    lmc_writer_write_stream; a workspace of about 13 bytes for each element of a
- *                    block
- *   in any case      one block; for files of unknown size 16 MiB, or 48 MiB with
- *                    lmc_writer_write_stream
- *   for the index    8 bytes for each block; about 250 bytes and its name for each tensor
- *   for a header     the bytes before a file's first tensor, up to 128 MiB, if they may be the
- *                    header of a safetensors file
- *   for each block   that is being coded: 12 bytes for each tensor that begins in it
- *   with group_files the small files that wait, up to 4 MiB and a block
- *
- * The sink may get bytes one wave of blocks later. With a parallel, any worker may call the sink,
- * also while another reads the stream of lmc_writer_write_stream, but two never call it at once. */
-LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
-                           const lmc_writer_options *options);
-/* Begins a file. *file is copied. Its path must differ from earlier paths. default_dtype says how
- * to code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
-LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
-                                 enum lmc_dtype default_dtype);
-/* The file's next bytes. LMC_ERR_ARGUMENT if the file gets more than file->size bytes. */
-LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
-/* The file's next bytes, from stream: until the stream ends, or until a file of known size is
- * complete (then no further byte is read). Reading, coding and writing overlap. */
-LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
-/* LMC_ERR_ARGUMENT if the file got fewer than file->size bytes. */
-LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
-
-/* An array in memory, which becomes a tensor of a file. */
-typedef struct lmc_array {
-    const char *name;     /* UTF-8 */
-    enum lmc_dtype dtype; /* not LMC_AUTO */
-    unsigned rank;
-    const uint64_t *shape; /* rank entries, outermost first */
-    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
-} lmc_array;
-
-/* An entry of the __metadata__ of a safetensors file. */
-typedef struct lmc_text {
-    const char *key;   /* UTF-8 */
-    const char *value; /* UTF-8 */
-} lmc_text;
-
-/* Adds a whole safetensors file with these arrays, as safetensors' own writer makes it: sorted by
- * width, the widest dtypes first, then by name. path: "" if it is the only file. texts: entries of
- * __metadata__, in their order ({"format", "pt"}); NULL and 0 for none. Errors before anything is
- * written: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC 3629); a shape that is not whole
- * bytes), LIMIT (a header over 100,000,000 bytes, which no loader accepts); then those of the
- * writer. */
-LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
-                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
-/* Call it any time before finishing. key: 1 to 65,535 bytes; value: any bytes, at most 2^28. Two
- * entries of the same key make finishing fail. Keys that start with "lmc." must be those of spec
- * 8.3. Errors: ARGUMENT, LIMIT, MEMORY. */
-LMC_STATUS lmc_writer_add_metadata(lmc_writer *writer, const char *key, const void *value,
-                                   size_t size);
-/* Adds an ancillary section (spec 4.4), any time before finishing. kind starts with a lower-case
- * letter and is not "hash". Use it to copy sections (lmc_reader_get_section) into a new snapshot,
- * unless their fourth letter is upper-case. body is copied to memory. Errors: ARGUMENT, LIMIT,
- * MEMORY. */
-LMC_STATUS lmc_writer_add_section(lmc_writer *writer, const char *kind, const void *body,
-                                  size_t size);
-/* Writes index and trailer. The LMC file is complete when it has returned LMC_OK. After any error
- * all calls with this writer return the same error. */
-LMC_STATUS lmc_writer_finish(lmc_writer *writer);
-typedef struct lmc_writer_info {
-    uint64_t size;                             /* bytes passed to the sink so far */
-    int is_finished;                           /* 1: lmc_writer_finish has returned LMC_OK */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the snapshot; all zero until it is finished */
-    uint64_t reserved[4];                      /* zero; see "reserved words" above */
-} lmc_writer_info;
-LMC_STATUS lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
-LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
-
-#endif /* LMC_NO_ENCODER */
-
-/* -- restore: reads a pipe from front to back, and checks everything -- */
-
-/* All zero: the defaults. */
-typedef struct lmc_restore_options {
-    size_t struct_size; /* as in lmc_block_options */
-    const lmc_parallel *parallel;
-    uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
-    uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    /* In place: bytes that an earlier attempt wrote. They are checked, but not written again. */
-    uint64_t done_size;
-    const lmc_base *base; /* of a delta; or NULL; must outlive the call */
-    int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
-    int check_hashes;     /* 1: compares content_hashes, if any; LMC_ERR_CORRUPT if they differ */
-    int *has_hashes;      /* or NULL; with check_hashes, set on LMC_OK: 1 if there were hashes */
-    /* Callbacks. Each may be NULL: then its data is only checked. Paths are relative, without
-     * "..": that was checked. */
-    enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
-    /* The file's next bytes, already checked block by block. */
-    enum lmc_status (*write)(void *user, const void *data, size_t size);
-    /* The file's size and crc are known now. */
-    enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
-    /* Reads what write() got; in place, also the base's bytes that are not replaced yet. Called by
-     * the caller's thread, never while write() runs. */
-    enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size);
-    /* Each entry of the metadata, in the order of the keys, after all else was checked. key ends
-     * with a zero byte; value is valid during the call. */
-    enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
-    /* As in lmc_writer_options; done: bytes of files that were decoded so far. */
-    enum lmc_status (*progress)(void *user, uint64_t done);
-    void *user; /* of all callbacks */
-    void *alloc_user;
-    /* Used instead of write(), for files with random access; or NULL. Several workers call it at
-     * once, in any order, each with a decoded and checked block of the file that was begun last.
-     * All calls return before end_file or read_back is called. Files that share blocks
-     * (group_files) still use write(). ARGUMENT: write is NULL, or in_place is set. */
-    enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
-    size_t reserved; /* zero; makes the size a multiple of 8 on all machines */
-} lmc_restore_options;
-
-/* Restores every file of the snapshot, in order. Only when it has returned LMC_OK, everything has
- * been checked: keep the output separate until then. fingerprint: that of the snapshot; or NULL.
- * Memory: as for lmc_writer_write_stream. The stream is read ahead, to its end.
- *
- * With a parallel, any worker may call the stream's read() or write(). A read() and a write() may
- * run at once, but never two of the same kind. The caller's thread calls begin_file and end_file
- * while no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
- * READ_BACK, and all errors of bad input. With a wrong base nothing is written.
- *
- * A delta can be checked without its base: set none of base, write, in_place and check_hashes.
- * BASE_MISSING then means that everything that can be checked without the base is intact. The
- * content, fingerprints and CRCs of files are not checked (end_file gets 0). READ_BACK means the
- * same for a snapshot that refers to itself, if read_back is NULL.
- *
- * In place (spec/salvage.md, 2), the files of the base become those of the delta, block by block.
- * ARGUMENT: several files share blocks.
- *
- * - Before: open the delta with a reader. This finds a truncated delta, and
- *   lmc_reader_can_restore_in_place tells whether the delta can be restored in place.
- * - The base: options->base is not used. Check the base's fingerprint, or rely on the CRC of each
- *   block's content, which is compared before the block is written. begin_file() must refuse a file
- *   whose path, kind or size differs from the base's, and read_back() must refuse bytes outside of
- *   a file.
- * - Crashes: write() gets whole blocks. If the program dies while it writes a block, that block
- *   cannot be decoded any more. So first store what write() gets in another file and sync that
- *   file. Keep it until the block is in the target.
- * - Resuming: done_size of the next attempt may be the sum of the sizes that write() got.
- *   BASE_WRONG: the target's first done_size bytes are not those of the delta. ARGUMENT: done_size
- *   is within a block or beyond the end.
- * - After any error what was written stays, so the target is partly old and partly new: resume
- *   later, with an intact copy of the same delta. */
-LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                const lmc_restore_options *options);
-
-/* -- reader: random access by the index -- */
-
-typedef struct lmc_reader lmc_reader;
-
-/* All zero: the defaults. */
-typedef struct lmc_reader_options {
-    size_t struct_size;           /* as in lmc_block_options */
-    const lmc_parallel *parallel; /* or NULL; must outlive the reader */
-    uint64_t max_index_size;      /* as in lmc_restore_options */
-    uint64_t max_total_size;
-    const lmc_base *base; /* or NULL; must outlive the reader */
-    /* 0: a call that reads a whole tensor or file also compares its fingerprint with the index
-     * (LMC_ERR_CORRUPT). This finds blocks of another snapshot, which CRCs do not, but no forgery.
-     * 1: without this check, which takes some 5 % of the instructions. */
-    int skip_fingerprints;
-    /* Another reader, whose buffers and parallel this reader uses; or NULL. It must outlive this
-     * reader, and no other thread may use it meanwhile. In a chain of deltas, give each reader to
-     * the next one as lender: then the chain needs buffers only once. */
-    lmc_reader *lender;
-    void *alloc_user;
-    /* 1: several workers may call the source's read_at at once: each reads the blocks that it
-     * decodes. Not for lmc_fd_source and lmc_stdio_source, which seek. */
-    uint64_t parallel_reads;
-} lmc_reader_options;
-
-/* Reads and checks the trailer and the index. They are in the last 64 KiB if there are up to about
- * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
- * max_total_size. Reading a tensor later takes one call of read_at for each 16 MiB of its encoded
- * bytes, in each snapshot of a chain; with parallel_reads one call for each block. In LMC files of
- * more than 8,000 blocks, a part of a tensor, or a tensor of a delta, takes one more call. Memory:
- * the index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked
- * up; while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be
- * listed without its base, but not read (LMC_ERR_BASE_MISSING). */
-LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
-                           const lmc_reader_options *options);
-LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
-
-/* What is known of a snapshot. lmc_header_parse sets only what the LMC file's header has. */
-typedef struct lmc_snapshot_info {
-    size_t n_files, n_metadata;                     /* 0 in a header */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];      /* all zero in a header */
-    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE]; /* all zero if it has no base */
-    int has_base;                                   /* 1: it is a delta */
-    uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
-    unsigned format_minor; /* of the version that wrote it */
-    uint64_t n_sections;   /* ancillary ones; 0 in a header */
-    uint64_t has_records;  /* 1: it has extension records, which this library skips */
-    uint64_t reserved[4];  /* zero; see "reserved words" above */
-} lmc_snapshot_info;
-/* Of a damaged file (salvage), info has what is known. */
-LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
-/* File number i and its tensors, valid as long as the reader; NULL if there is none. */
-LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
-/* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have that name. The first call sorts the names: the reader keeps 40 to 60 bytes for each. A
- * call takes O(log n) for n names. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
-LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
-LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
-                                  size_t *file_number, const lmc_tensor **tensor);
-/* Reads bytes [offset, offset + size) of a file to dst. Only the blocks that hold them are read,
- * and each is checked. LMC_ERR_LIMIT: the predictions would need more than 64 * (size + 2^22)
- * decoded bytes of each snapshot of the chain. Only hostile files need so many. */
-LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
-                                size_t size);
-/* The same for a tensor that lmc_reader_get_file or lmc_reader_find_tensor has returned. */
-LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
-                                  uint64_t offset, void *dst, size_t size);
-/* Parses the header of an LMC file, its first LMC_FILE_HEADER_SIZE bytes (src may have more), for
- * example to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
- * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
-#define LMC_FILE_HEADER_SIZE 64u
-LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
-/* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
- * else meanwhile. Reading through a chain of deltas takes time in proportion to its length. But if
- * many small tensors have another order than in the base, a block of the base may be decoded for
- * each of them. In a chain these factors multiply: restore such a base to files first. */
-LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* Entry i of the metadata, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *key and
- * *value stay valid as long as the reader. */
-LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
-                                   const void **value, size_t *size);
-/* The entry of that key; or LMC_ERR_NOT_FOUND. */
-LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
-                                    size_t *size);
-/* -- one call --
- * For whole buffers and files. They write an LMC file with one source file, and read any LMC file
- * that has one source file and no base. LMC_REALLOC allocates all memory except the buffers. */
-
-/* For compressing and decompressing. NULL or all zero: the defaults. */
-typedef struct lmc_compress_options {
-    size_t struct_size;   /* as in lmc_block_options */
-    enum lmc_level level; /* of compressing */
-    /* For decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
-    uint64_t max_index_size, max_total_size;
-    const lmc_parallel *parallel;
-    /* Or NULL. As in lmc_writer_options. */
-    enum lmc_status (*progress)(void *user, uint64_t done);
-    void *user; /* of progress */
-    void *alloc_user;
-} lmc_compress_options;
+/* The defaults, with that dtype. */
+LMC__INITIALIZER(lmc_block_options, LMC_BLOCK_OPTIONS, (enum lmc_dtype dtype), o.dtype = dtype;)
 
 #ifndef LMC_NO_ENCODER
-/* Most bytes that lmc_compress writes for size bytes, but at most SIZE_MAX. */
-LMC_API size_t lmc_compress_bound(size_t size);
-/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. If size is a
- * multiple of the element's size, the bytes become one nameless tensor, which has the dtype.
- * Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
-LMC_STATUS lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
-                        enum lmc_dtype dtype, const lmc_compress_options *options);
+/* Encodes size bytes at src, a multiple of the dtype's width, as one block. options must not be
+ * NULL, since it gives the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time
+ * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
+LMC_STATUS lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 #endif
-/* The number of bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO
- * if the file is not one tensor). The file may lie: set a limit for files of strangers (options).
- * Errors: those of lmc_reader_open, NOT_ONE_FILE. */
-LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                 enum lmc_dtype *dtype, const lmc_compress_options *options);
-/* Decompresses to dst. *dst_size: bytes written, all of which were checked. Errors: those of
- * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
-LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                          size_t src_size, const lmc_compress_options *options);
 
-#ifndef LMC_NO_STDIO
-/* From file to file. The result is written to dst_path.part. When it is whole and checked, it is
- * renamed to dst_path. After any error dst_path is as it was, and dst_path.part is removed. dtype:
- * of all bytes of the file; LMC_AUTO if in doubt. (Only the command reads containers, such as
- * safetensors.) Errors: READ, WRITE, and those above. */
-#ifndef LMC_NO_ENCODER
-LMC_STATUS lmc_compress_file(const char *dst_path, const char *src_path, enum lmc_dtype dtype,
-                             const lmc_compress_options *options);
-#endif
-LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
-                               const lmc_compress_options *options);
-#endif
-#endif /* LMC_NO_SNAPSHOT */
+/* Reads and checks the header of a block. The payload need not be at src. Errors: ARGUMENT,
+ * TRUNCATED, CORRUPT, CHECKSUM (also if number is wrong), UNSUPPORTED. */
+LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
+
+/* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
+ * bytes. options: only number and prediction are used; NULL: 0 and no prediction. The prediction
+ * is not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
+ * error the prediction is unchanged; any other dst is undefined. Time O(size) for any input.
+ * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
+ * intact), BASE_WRONG (the prediction has another size or other bytes). */
+LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t src_size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 
 /* -- tools -- */
 
 /* CRC-32C of size bytes; crc: 0, or the CRC of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction sets. The numbers have no order: a new tier gets an unused number. */
-enum lmc_tier {
+/* Instruction sets. The numbers have no order. */
+enum lmc_tier LMC__INT {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,
     LMC_TIER_AVX2 = 2,
@@ -988,15 +1018,15 @@ enum lmc_tier {
     LMC_TIER_SIMDE = 4,
     LMC_TIER_BEST = 255 /* for lmc_tier_limit */
 };
-#define LMC_TIER_COUNT 5 /* in this lmc.h */
-/* "scalar", "neon", "avx2", "avx512", "simde" */
+/* "scalar", "neon", "avx2", "avx512", "simde"; NULL for an unknown number. */
 LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 /* 1 if this build has that tier, and this machine can run it. */
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* For tests and measurements: uses this tier, or the best available lesser one. LMC_TIER_BEST or an
- * unknown number: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier; if it is not available, the next best that is. The
+ * best first: AVX512, AVX2, NEON, SIMDE, SCALAR. LMC_TIER_BEST or an unknown number: no limit.
+ * Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -1013,24 +1043,16 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #include <string.h>
 #include <limits.h>
 
-/* Compiler and machine; macros for all files: allocator, inline, LMC__CHECK, LMC__VALID,
- * LMC__TRY. */
+/* Compiler and machine; macros for all files: memory, inlining, checks. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
 /* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
-static void *lmc__realloc(void *ptr, size_t new_size)
-{
-    if (new_size != 0) return realloc(ptr, new_size);
-    free(ptr);
-    return NULL;
-}
-#define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
-    ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
+#define LMC_REALLOC(ptr, old_size, new_size)                                                       \
+    ((new_size) ? realloc(ptr, new_size) : (free(ptr), (void *)NULL))
 #endif
 
-/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines these
- * macros. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h defines these. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
@@ -1060,6 +1082,12 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
+LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_size, size_t new_size)
+{
+    return a ? a->reallocate(a->user, ptr, old_size, new_size)
+             : LMC_REALLOC(ptr, old_size, new_size);
+}
+
 /* 0 if the byte order is not known: code that works byte by byte is right everywhere. */
 #if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
     (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
@@ -1075,8 +1103,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* SSE4.2 has the CRC instruction. But zig cc passes a CPU's features to clang one by one, and may
- * turn off crc32 alone. */
+/* SSE4.2 has the CRC instruction. But zig cc sets each feature of a CPU, and may turn off crc32. */
 #if defined(__clang__) && __clang_major__ >= 15
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
 #else
@@ -1084,8 +1111,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((aligned(64), target(LMC__AVX2_FEATURES ",vpclmulqdq")))
-/* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
- * them. */
+/* With LMC_NO_AVX512 no table has this tier's functions (tiers.h): compilers drop them. */
 #ifdef LMC_NO_AVX512
 #define LMC__MAY_BE_UNUSED unused
 #else
@@ -1123,26 +1149,19 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 
-/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes in the opposite order, so it
- * uses the portable code. */
+/* LMC__NEON: all AArch64 but the big-endian one, which numbers lanes in the opposite order. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
 /* The CRC-32 instructions, optional in Armv8.0, as built-in functions: some compilers' arm_acle.h
  * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
-#define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
+#define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd((uint32_t)(crc), v)
+#define LMC__CRC_STEP1(crc, v) __builtin_arm_crc32cb((uint32_t)(crc), v)
 #else
 #define LMC__CRC __attribute__((target("+crc")))
-#define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
-#endif
-/* PMULL, optional too: the product of two polynomials over GF(2), 64 bits each. */
-#if defined(__clang__)
-#define LMC__PMULL __attribute__((target("aes")))
-#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(__builtin_neon_vmull_p64(a, b))
-#else
-#define LMC__PMULL __attribute__((target("+crypto")))
-#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(vmull_p64(a, b))
+#define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx((uint32_t)(crc), v)
+#define LMC__CRC_STEP1(crc, v) __builtin_aarch64_crc32cb((uint32_t)(crc), v)
 #endif
 #else
 #define LMC__NEON 0
@@ -1217,8 +1236,8 @@ static const struct {
     LMC__STATUS(LMC_ERR_DEVICE,
                 "the GPU, its driver or NVRTC is missing or failed: decode on the CPU"),
     LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
-    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
-                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_VERSION,
+                "another version of the LMC format: use the lmc that wrote it, or a newer one"),
     LMC__STATUS(LMC_ERR_UNSUPPORTED,
                 "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
     LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
@@ -1339,28 +1358,52 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 /* == base/options.h ============================================================================ */
 
 /* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with:
- *
  *     given, older     | struct_size | members of 1.0 |
  *     options          | size        | members of 1.0 | 0 0 0 |
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of sizeof(size_t), so that none cuts a pointer. */
+ * 0 stands for the members of 1.0.0, which end at `first`: behind them an old program has something
+ * else. given NULL: the defaults. A size is a multiple of sizeof(size_t): none cuts a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
-static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
+#ifdef __GNUC__
+__attribute__((noinline)) /* where gcc knows the size of `given`, it would warn of the loop */
+#endif
+static enum lmc_status
+lmc__take_options(void *o, size_t size, size_t first, const void *given)
 {
     size_t given_size = 0, i;
-    memset(options, 0, size);
+    memset(o, 0, size);
     if (given) memcpy(&given_size, given, sizeof given_size);
-    if (given_size == 0) given_size = size;
-    if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE ||
-        given_size % sizeof given_size)
+    if (given_size == 0) given_size = first;
+    else if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE ||
+             given_size % sizeof given_size)
         return LMC_ERR_ARGUMENT;
     for (i = size; i < given_size; i++)
         if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
-    if (given) memcpy(options, given, given_size < size ? given_size : size);
-    memcpy(options, &size, sizeof size); /* for functions that get the copy */
+    if (given) memcpy(o, given, given_size < size ? given_size : size);
+    memcpy(o, &size, sizeof size); /* for functions that get the copy */
+    return LMC_OK;
+}
+
+/* As above, to o, a pointer. last: the last member of 1.0.0, for ever. */
+#define LMC__TAKE_OPTIONS(o, last, given)                                                          \
+    lmc__take_options(o, sizeof *(o),                                                              \
+                      (size_t)((const char *)(&(o)->last + 1) - (const char *)(o)), given)
+
+/* For structs of the caller: no reserved word has a meaning yet. Callbacks: `call` is needed. */
+static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
+#define LMC__CHECK_RESERVED(s)                                                                     \
+    LMC__CHECK(!memcmp((s)->reserved, lmc__no_words, sizeof(s)->reserved), LMC_ERR_UNSUPPORTED)
+#define LMC__CHECK_CALLBACKS(s, call)                                                              \
+    LMC__CHECK((s) && (s)->call, LMC_ERR_ARGUMENT);                                                \
+    LMC__CHECK_RESERVED(s)
+
+LMC__INLINE enum lmc_status lmc__check_allocator(const lmc_allocator *a)
+{
+    if (!a) return LMC_OK;
+    LMC__CHECK_CALLBACKS(a, reallocate);
     return LMC_OK;
 }
 
@@ -1371,8 +1414,7 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 
 /* == base/wire_block.h ========================================================================= */
 
-/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in
- * bits. */
+/* Constants of blocks and their lists (spec 5, 6): sizes in bytes, depths and lengths in bits. */
 
 /* Block sizes (spec 4.2): 16 KiB to 4 MiB. */
 #define LMC__MIN_LOG2_BLOCK 14u
@@ -1390,6 +1432,7 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
+#define LMC__LAYOUT_ZEROS 3u
 
 /* A list's Mode byte (spec 6). */
 enum {
@@ -1422,11 +1465,12 @@ enum {
 
 /* Bits of Incompatible: what the file may use. */
 enum {
-    LMC__FEATURE_BASE = 1,     /* it is a delta */
-    LMC__FEATURE_OWN = 2,      /* runs that this snapshot itself predicts */
-    LMC__FEATURE_QUANTIZED = 4 /* quantised blocks */
+    LMC__FEATURE_BASE = 1,      /* it is a delta */
+    LMC__FEATURE_OWN = 2,       /* runs that this snapshot itself predicts */
+    LMC__FEATURE_QUANTIZED = 4, /* quantised blocks */
+    LMC__FEATURE_ZEROS = 8      /* blocks with zeros apart (zeros.md) */
 };
-#define LMC__KNOWN_FEATURES 7u
+#define LMC__KNOWN_FEATURES 15u
 
 /* Section_Header (spec 4). */
 #define LMC__SECTION_HEADER_SIZE 20u
@@ -1474,30 +1518,22 @@ enum {
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
-/* The first and the last bytes of an LMC file. As in PNG, they have a non-ASCII byte and two kinds
- * of line ends, because a transfer as text changes these. Format drafts began with 83 or 8C. */
-#ifndef LMC_NO_SNAPSHOT
-static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-#endif
+/* Ends a file. As in PNG, its line ends and non-ASCII byte show a transfer as text. */
+#define LMC__END_MAGIC "\x94LMC\r\n\x1A\n"
 #endif
 
 /* == kernels/types.h =========================================================================== */
 
-/*
- * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
- * nothing and cannot fail. The scalar functions define the results; the functions of the other
- * tiers give the same bytes.
+/* The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
+ * nothing and cannot fail. The scalar functions define the results of all tiers.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
  * kernels may read that slack, and write it where they write the list, so the last vector is no
  * special case. All other memory is read and written exactly: not a byte more.
- *
  * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
  * Names: n counts elements, i is an element's number, `width` its size in bytes; p is a plane, c a
- * class. A row is an array of n bytes. A mask has a bit for each element: bit i % 8 of byte i / 8.
- */
+ * class. A row has n bytes, a mask a bit for each element: bit i % 8 of byte i / 8. */
 #define LMC__PAD 64u
 
 /* The code of one case of a switch: `statement`, where `name` is a constant, then the break. */
@@ -1521,12 +1557,10 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* How elements are ordered as numbers (spec 5.1): not at all; as two's complement; or as sign and
- * magnitude, as floats are. */
+/* How elements are ordered (spec 5.1): not; as two's complement; as sign and magnitude (floats). */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
-/* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
- * used. */
+/* A row (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not used. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -1626,8 +1660,7 @@ typedef struct lmc__changed {
 #endif
 
 /* What has changed in a sparse block, for each class: the numbers of the elements, counted within
- * the class, ascending, then LMC__NO_CHANGE; and the residual of each: `width` bytes, the lowest
- * first. */
+ * the class, ascending, then LMC__NO_CHANGE; and the residuals, `width` bytes each. */
 #define LMC__NO_CHANGE UINT32_MAX
 typedef struct lmc__patches {
     const uint32_t *at[LMC__MAX_CLASSES];
@@ -1862,11 +1895,8 @@ static const uint32_t lmc__crc_powers[31] =
     0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
 #endif
 
-/* Bytes of a lane, where a CRC is computed in three or four lanes at once. Three lanes fill a
- * strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it. LANE3_SHIFT is x^(8
- * LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33). */
-#define LMC__CRC_LANE3 2728u
-#define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
+/* Bytes of a lane, where a CRC is computed in four lanes at once, which fill a strip
+ * (LMC__STRIP_SIZE, strip.h). LANE4_SHIFTj is x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE4 2048u
 #define LMC__CRC_LANE4_SHIFT1 0xA51B6135
 #define LMC__CRC_LANE4_SHIFT2 0x82F89C77
@@ -1910,7 +1940,6 @@ LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
 
 /* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words this
  * transposes 4 by 4 bytes, by swaps in squares of 2 by 2. 21 is byte 1 of element 2:
- *
  *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
  *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
  *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
@@ -1937,7 +1966,6 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 
 /* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the two bytes in the
  * middle change places, then pairs of bytes; the inverse begins with the pairs:
- *
  *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
@@ -1969,8 +1997,7 @@ LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__o
 }
 
 #ifndef LMC_NO_ENCODER
-/* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly:
- * 8 * width bytes. */
+/* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly. */
 LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
                              enum lmc__order order)
 {
@@ -2009,8 +2036,7 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sixteen 16-bit elements, for loops of constant length, which compilers turn into vector code by
- * themselves. */
+/* Sixteen 16-bit elements, for loops that compilers turn into vector code by themselves. */
 LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
 {
 #if LMC__LITTLE_ENDIAN
@@ -2047,7 +2073,6 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
 /* The bytes of v sorted by the bits of m: *zeros*, the bytes whose bit is 0, from the lower end up,
  * in order; *ones* from the upper end down. In three steps some bytes change places with bytes 1,
  * 2, 4 apart, as lmc__sort_swaps says. Here ones are capitals:
- *
  *     v          a B C d E f g H
  *     1 apart    a B C d f E H g
  *     2 apart    a d C B H E f g
@@ -2056,8 +2081,7 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
  * Three steps are enough. After the step with distance n, each block of 2n bytes is a ring. If k
  * zeros are before the block, its zeros are side by side from place k modulo 2n on. Its ones fill
  * the rest, in reverse order. Each step joins two rings of n bytes: the zeros of the second
- * continue those of the first. So of two bytes n apart, exactly one belongs in the lower half of
- * the larger ring. */
+ * continue those of the first. So of two bytes n apart, exactly one belongs in its lower half. */
 LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -2135,8 +2159,7 @@ LMC__INLINE uint64_t lmc__store_mask(uint8_t *mask, uint64_t m, size_t n)
  * lowest first. All are inlined, so width, left and the like are constants.
  *
  * NEON has no instruction that makes a mask of a vector's bytes. So lmc__collect_neon collects the
- * bits of 64 bytes at a time, by four additions, and masks stay in a vector register of 8 bytes as
- * long as they can. */
+ * bits of 64 bytes at a time, and masks stay in a vector register of 8 bytes if they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -2147,32 +2170,24 @@ LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
 /* r[i] = v. */
 LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
 
-/* r[i] = keys[i] <= highest[i] ? 255 : 0. */
-LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
-{
-    return vcleq_u8(keys, highest);
-}
+/* r[i] = v[i] <= w[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t v, uint8x16_t w) { return vcleq_u8(v, w); }
 
 /* AVX2's operations on halves, for vectors without halves. load_pair loads only `first`. shuffle:
- * r[i] = v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others
- * are 0. */
+ * r[i] = v[p[i]], 0 where there is no such place. count: how many are 255; others are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
     return vld1q_u8(first);
 }
-LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t places)
-{
-    return vqtbl1q_u8(v, places);
-}
+LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t p) { return vqtbl1q_u8(v, p); }
 LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
 {
     *half = 0;
     return (size_t)((0u - vaddvq_u8(one)) & 255);
 }
 
-/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: one
- * addition for each k of 1, 2, 4, 8. */
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes. */
 LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
 {
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -2182,8 +2197,7 @@ LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
     return vaddq_u8(v, vextq_u8(zero, v, 8));
 }
 
-/* Four vectors for look-ups, which need them in consecutive registers: gcc copies them there each
- * time unless one instruction loads them. */
+/* Four vectors for look-ups, in consecutive registers: else gcc copies them there each time. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
 #if defined(__clang__) || __GNUC__ >= 11
@@ -2210,22 +2224,16 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 }
 
 /* Each element rotated by one bit: a shift, then an insertion of the other shift. */
+#define LMC__ROTATE(bits, x)                                                                       \
+    (left ? vsriq_n_u##bits(vshlq_n_u##bits(x, 1), x, bits - 1)                                    \
+          : vsliq_n_u##bits(vshrq_n_u##bits(x, 1), x, bits - 1))
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
-    const uint16x8_t h = vreinterpretq_u16_u8(v);
-    const uint32x4_t w = vreinterpretq_u32_u8(v);
-    const uint64x2_t d = vreinterpretq_u64_u8(v);
     switch (width) {
-    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
-    case 2:
-        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
-                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
-    case 4:
-        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
-                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
-    default:
-        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
-                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
+    case 1: return LMC__ROTATE(8, v);
+    case 2: return vreinterpretq_u8_u16(LMC__ROTATE(16, vreinterpretq_u16_u8(v)));
+    case 4: return vreinterpretq_u8_u32(LMC__ROTATE(32, vreinterpretq_u32_u8(v)));
+    default: return vreinterpretq_u8_u64(LMC__ROTATE(64, vreinterpretq_u64_u8(v)));
     }
 }
 
@@ -2243,8 +2251,7 @@ LMC__INLINE uint8x16_t lmc__spread_neon(uint8x16_t bits, unsigned j)
     return vtstq_u8(vqtbl1q_u8(bits, byte), weight);
 }
 
-/* r[i] = 2 v[i] + 1 where one[i] is 255, 2 v[i] where it is 0: shifts v to the left and inserts it
- * above the lowest bit. */
+/* r[i] = 2 v[i] + (one[i] ? 1 : 0): inserts v above the lowest bit of one[i], which is 0 or 255. */
 LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
 {
     return vsliq_n_u8(one, v, 1);
@@ -2258,33 +2265,8 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
     return vqtbl4q_u8(*table, v);
 }
 
-#ifndef LMC_NO_ENCODER
-/* r[i] = p[i], of bytes that may change meanwhile: see lmc__load_once_avx2. */
-LMC__INLINE uint8x16_t lmc__load_once_neon(const uint8_t *p)
-{
-    uint8x16_t v = vld1q_u8(p);
-    __asm__("" : "+w"(v));
-    return v;
-}
-
-/* r[i] = v[i] >= from[i] ? 255 : 0. */
-LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
-{
-    return vcgeq_u8(v, from);
-}
-
-/* r[i] = v[i] - w[i]. */
-LMC__INLINE uint8x16_t lmc__subtract_neon(uint8x16_t v, uint8x16_t w) { return vsubq_u8(v, w); }
-
-/* r[i] = bit `bit` of v[i] ? 255 : 0. */
-LMC__INLINE uint8x16_t lmc__test_neon(uint8x16_t v, unsigned bit)
-{
-    return vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << bit)));
-}
-
 /* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
  * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
- *
  *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
  *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
  *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
@@ -2306,8 +2288,58 @@ LMC__INLINE uint64_t lmc__to_bits_neon(const uint8x16_t one[4])
     return vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(one[0], one[1], one[2], one[3])), 0);
 }
 
-/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one
- * bits to the high half, in order. */
+/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). vcnt counts in each byte, and
+ * one multiplication adds up for all j. No sum is above 64, so no byte overflows. */
+LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
+{
+    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;
+}
+LMC__INLINE size_t lmc__ones_before_neon(uint64_t sums, unsigned j)
+{
+    return j ? (size_t)(sums >> (8 * j - 8) & 255) : 0;
+}
+
+#ifndef LMC_NO_ENCODER
+/* r[i] = p[i], of bytes that may change meanwhile: see lmc__load_once_avx2. */
+LMC__INLINE uint8x16_t lmc__load_once_neon(const uint8_t *p)
+{
+    uint8x16_t v = vld1q_u8(p);
+    __asm__("" : "+w"(v));
+    return v;
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
+{
+    return vcgeq_u8(v, from);
+}
+
+/* load_row: r[i] = row[i]. place_in_row: r[i] = v[i] - first; if not 0 .. 15, a shuffle gives 0. */
+LMC__INLINE uint8x16_t lmc__load_row_neon(const uint8_t *row) { return vld1q_u8(row); }
+LMC__INLINE uint8x16_t lmc__place_in_row_neon(uint8x16_t v, uint8x16_t first)
+{
+    return vsubq_u8(v, first);
+}
+
+/* r[i] = v[i] - w[i]. */
+LMC__INLINE uint8x16_t lmc__subtract_neon(uint8x16_t v, uint8x16_t w) { return vsubq_u8(v, w); }
+
+/* r[i] = bit `bit` of v[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__test_neon(uint8x16_t v, unsigned bit)
+{
+    return vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << bit)));
+}
+
+/* Bit i of the result: whether byte i of four vectors is not below byte i mod 16 of `from`. */
+LMC__INLINE uint64_t lmc__compare_neon(const uint8x16_t v[4], uint8x16_t from)
+{
+    return vget_lane_u64(
+        vreinterpret_u64_u8(lmc__collect_neon(vcgeq_u8(v[0], from), vcgeq_u8(v[1], from),
+                                              vcgeq_u8(v[2], from), vcgeq_u8(v[3], from))),
+        0);
+}
+
+/* A shuffle by the bits of m: the bytes of zeros go to the low half, those of ones to the high. */
 LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 {
     return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
@@ -2320,17 +2352,6 @@ LMC__INLINE uint8x16_t lmc__sort8_neon(uint8x16_t v, unsigned j, unsigned m)
     return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v, lmc__load_sort_places_neon(m));
 }
 
-/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). vcnt counts in each byte, and
- * one multiplication adds up for all j. No sum is above 64, so no byte overflows. */
-LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
-{
-    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;
-}
-LMC__INLINE size_t lmc__ones_before_neon(uint64_t sums, unsigned j)
-{
-    return j ? (size_t)(sums >> (8 * j - 8) & 255) : 0;
-}
-
 LMC__INLINE void lmc__store_low_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vget_low_u8(x)); }
 LMC__INLINE void lmc__store_high_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vget_high_u8(x)); }
 #endif
@@ -2338,10 +2359,8 @@ LMC__INLINE void lmc__store_high_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vge
 
 /* == kernels/vec_avx2.h ======================================================================== */
 
-/* The basic operations of the AVX2 tier, on vectors of 32 bytes. The comment in front of each gives
- * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
- * lowest first. All are inlined, so width, left and the like are constants. Most instructions work
- * within each half of 16 bytes; comments name those that cross the halves.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. Comments are as in vec_neon.h: r
+ * is the result. Most instructions work within each half of 16 bytes; comments name the others.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
@@ -2474,9 +2493,9 @@ LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 }
 
 /* As lmc__not_below_avx2, but byte i of the result is one bit: bit i. */
-LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
+LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(const __m256i v[1], __m256i s)
 {
-    return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
+    return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v[0], s));
 }
 #endif
 
@@ -2504,7 +2523,6 @@ LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
 
 /* r[i] = table[v[i]], of 2^depth <= 64 entries. A shuffle looks up one of 16 by the low 4 bits. For
  * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
- *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, without what a 16-bit shift brings in
  *     out          row 0's entry; where row_of is 1, row 1's; and so on */
@@ -2537,7 +2555,6 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
 /* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a multiplication
  * adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three steps double the
  * groups. Each adds the last sum of a group to all sums of the next group:
- *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
  *     in4      .  .  1  1  .  .  5  5  ...      a  ab abc abcd  e  ef efg efgh
@@ -2618,9 +2635,17 @@ LMC__INLINE_AVX2 void lmc__store_high_avx2(uint8_t *p, __m128i x)
 #endif
 
 #if LMC__X86
-/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes;
- * quarters 0, 2, 1, 3 of its result are in order:
- *
+#ifndef LMC_NO_ENCODER
+/* r[i] = v[i] - first, if that is 0 .. 15; else bit 7 of r[i] is set, where a shuffle gives 0.
+ * first is a multiple of 16, so v ^ first is below 16 only in this row; elsewhere adding 0x70,
+ * saturated, sets bit 7. */
+LMC__INLINE_AVX2 __m256i lmc__place_in_row_avx2(__m256i v, __m256i first)
+{
+    return _mm256_adds_epu8(_mm256_xor_si256(v, first), lmc__splat_avx2(0x70));
+}
+#endif
+
+/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes:
  *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
  *     b        b0 . b1 . ... b7 .  | b8 .  ... b15 .          255, so packing does not saturate
  *     packus   a0 .. a7   b0 .. b7 | a8 .. a15   b8 .. b15
@@ -2651,6 +2676,10 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
  * of bytes: v + v shifts to the left; for other shifts 16-bit lanes are shifted and masked. */
+#define LMC__ROTATE(bits)                                                                          \
+    _mm256_or_si256(left ? _mm256_slli_epi##bits(v, 1) : _mm256_srli_epi##bits(v, 1),              \
+                    left ? _mm256_srli_epi##bits(v, bits - 1)                                      \
+                         : _mm256_slli_epi##bits(v, bits - 1))
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -2661,15 +2690,9 @@ LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
                     : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
                                       _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
     }
-    case 2:
-        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
-                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
-    case 4:
-        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
-                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
-    default:
-        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
-                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
+    case 2: return LMC__ROTATE(16);
+    case 4: return LMC__ROTATE(32);
+    default: return LMC__ROTATE(64);
     }
 }
 
@@ -2681,9 +2704,7 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
-/* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
- * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
- * the lowest first. All are inlined, so width, left and the like are constants. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes; comments as in vec_avx2.h. */
 /* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -2723,9 +2744,8 @@ LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
 }
 
-/* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
- * rotation. Lanes of 16 bits have a shift of two joined lanes (VBMI2): here both are v, shifted by
- * 1 or 15. Bytes are shifted as on AVX2. */
+/* Each element rotated by one bit. Lanes of 32 and 64 bits have a rotation; lanes of 16 bits a
+ * shift of two joined lanes (VBMI2): here both are v. Bytes are shifted as on AVX2. */
 LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -2753,7 +2773,7 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 #define LMC__VECTOR_SIZE 16u
 #define LMC__INLINE_VEC LMC__INLINE
 #define LMC__STATIC_VEC static
-#define LMC__LOOP_VEC static __attribute__((noinline))
+#define LMC__LOOP_VEC static __attribute__((noinline)) LMC__CRC
 #define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
 typedef uint8x16_t lmc__vector, lmc__sorted;
 typedef uint64_t lmc__vector_bits; /* a bit for each byte of the vectors that are sorted */
@@ -2769,17 +2789,18 @@ typedef uint32_t lmc__vector_bits;
 typedef __m128i lmc__sorted;
 #endif
 #define LMC__VECTORS_OF_64 (64 / LMC__VECTOR_SIZE)
+#if LMC__X86
+#define LMC__CRC LMC__AVX2
+#define LMC__CRC_STEP8(crc, v) _mm_crc32_u64(crc, v)
+#define LMC__CRC_STEP1(crc, v) _mm_crc32_u8((uint32_t)(crc), v)
+#endif
 
 /* == kernels/residual.h ======================================================================== */
 
-/*
- * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
- * W = 8 * width bits; zigzag turns small differences in either direction into small numbers: 0, -1,
- * 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+/* The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
+ * W = 8 * width bits; zigzag makes small differences small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
  *
- * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns,
- * NaN and -0 included:
- *
+ * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns:
  *     sign      x = v ^ (base's sign bit): both signs are now relative to the prediction's. So the
  *               prediction is positive: as an integer, base without its sign bit
  *     order     where x is negative, the float falls as its other bits rise: flip these bits, and
@@ -2787,8 +2808,7 @@ typedef __m128i lmc__sorted;
  *     distance  d = x - base modulo 2^W
  *
  * With prediction 0 all this is a rotation to the left by one bit: x = v; where v is negative, the
- * second step flips all bits but the sign, and zigzag flips them back.
- */
+ * second step flips all bits but the sign, and zigzag flips them back. */
 
 #ifndef LMC_NO_ENCODER
 LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, enum lmc__order order)
@@ -2896,8 +2916,7 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 
 /* == kernels/crc32c.h ========================================================================== */
 
-/*
- * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
+/* CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
  * before p, or 0. The kernels of all tiers give the same result.
  *
  * Why a message can be cut into parts: apart from the inversions at both ends, its CRC is the
@@ -2907,9 +2926,9 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
  *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
- * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
- */
+ * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right. */
 
+#ifndef LMC_NO_SNAPSHOT
 /* Product of two polynomials modulo the CRC's polynomial. */
 LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
@@ -2923,7 +2942,6 @@ LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-#ifndef LMC_NO_SNAPSHOT
 /* CRC of two messages, one after the other, from their CRCs. The inversions cancel out. */
 static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 {
@@ -2936,8 +2954,7 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 }
 #endif
 
-/*
- * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
+/* Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
  * behind it. In the end only the last 209 bits are left. Over GF(2) a square has the same terms
  * with twice the exponents. So three squarings give the rule for places of 8 bits, six for places
@@ -3037,54 +3054,36 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
     return ~lmc__crc_by_bits(crc, p, size);
 }
 
-/*
- * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
- * before. So a strip is cut into lanes, whose registers advance in turn. All registers except the
- * first start from 0. All are joined at the end:
- *
- *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
- *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
- */
+#if LMC__NEON || LMC__X86
+/* Lanes. A CRC instruction can start in each cycle, but waits two or three cycles for the register
+ * of the one before. So a strip is cut into four lanes, whose registers advance in turn. All
+ * registers except the first start from 0. All are joined at the end:
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | lane 3 ------> |
+ *       crc      ->  c0         ->   c1         ->    c2         ->    c3 */
 
+/* Adds word i of each lane. */
+LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+{
+    c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p + 8 * i));
+    c[1] = LMC__CRC_STEP8(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
+    c[2] = LMC__CRC_STEP8(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
+    c[3] = LMC__CRC_STEP8(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
+}
+
+/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). No product is
+ * reduced; one CRC instruction reduces the sum, and multiplies it by x^32. A product's x^0 is one
+ * bit below the top of 64 bits: one more x. The factors make up for both. */
+LMC__INLINE LMC__CRC uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+{
 #if LMC__NEON
-/* A crc32cx can start in each cycle and takes two or three cycles: so there are three lanes. */
-LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
-{
-    uint32_t c0 = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
-        uint32_t c1 = 0, c2 = 0;
-        size_t i;
-        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
-            c0 = LMC__CRC_STEP8(c0, lmc__load64(p + i));
-            c1 = LMC__CRC_STEP8(c1, lmc__load64(p + LMC__CRC_LANE3 + i));
-            c2 = LMC__CRC_STEP8(c2, lmc__load64(p + 2 * LMC__CRC_LANE3 + i));
-        }
-        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c1;
-        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
-    }
-    for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[(c0 ^ *p) & 255];
-    return ~c0;
-}
-#endif
-
-#if LMC__X86
-/* Adds word i of each of four lanes: a crc32 instruction can start in each cycle, and takes three
- * cycles. */
-LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
-{
-    c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
-    c[1] = _mm_crc32_u64(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
-    c[2] = _mm_crc32_u64(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
-    c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
-}
-
-/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
- * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
- * One more factor x comes from the product itself: its x^0 is one bit below the top of 64 bits. The
- * factors compensate for both. */
-LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
-{
+    uint64_t sum = 0;
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (c[0] >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
+                                                 ((0 - (c[1] >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
+                                                 ((0 - (c[2] >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
+                                                << i;
+    return LMC__CRC_STEP8(0, sum) ^ c[3];
+#else
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
                   shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
                   shift1 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT1);
@@ -3092,9 +3091,10 @@ LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
     x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), shift2, 0));
     x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), shift1, 0));
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+#endif
 }
 
-LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_t size)
+LMC__CRC static uint32_t LMC__VEC(crc32c)(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
     for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
@@ -3103,24 +3103,23 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
-    for (; size >= 8; p += 8, size -= 8) c[0] = _mm_crc32_u64(c[0], lmc__load64(p));
-    for (; size != 0; p++, size--) c[0] = _mm_crc32_u8((uint32_t)c[0], *p);
+    for (; size >= 8; p += 8, size -= 8) c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p));
+    for (; size != 0; p++, size--) c[0] = LMC__CRC_STEP1(c[0], *p);
     return ~(uint32_t)c[0];
 }
+#endif
 
-/*
- * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
+#if LMC__X86
+/* Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
  * PCLMULQDQ", 2009). 16 bytes can be removed if their product with x^(8d) is added to the 16 bytes
  * d places later: the CRC stays the same. The product fits in 16 bytes: the factor is reduced to 32
  * bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
- *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
  *                  |         '-----------------------------------> * x^2048 ^ w1
  *                  '-------------------------------------> * x^2048 ^ w0
  *
- * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
- * that are left go through the crc32 instruction.
+ * In the end v0 is folded onto v1, v2, v3, and three lanes onto the last: 16 bytes for crc32.
  *
  * The factors. The first eight bytes of a lane move by d + 8 bytes, so their factor is x^(8 d +
  * 64); the others move by d bytes: x^(8 d). A factor of 32 bits in the low half of a 64-bit word is
@@ -3131,10 +3130,7 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 /* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
 LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
-    const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
-                                          : vectors == 2 ? 1
-                                          : vectors == 4 ? 2
-                                                         : 3];
+    const uint64_t *fold = lmc__crc_folds[(vectors > 1) + (vectors > 2) + (vectors > 4)];
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold));
 }
 
@@ -3156,8 +3152,7 @@ LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __
     *start = _mm512_setzero_si512();
 }
 
-/* The vector that is xored with a message's first vector to continue from crc: the register is
- * added to the first 32 bits. */
+/* Xored with a message's first vector, to continue from crc: its first 32 bits are the register. */
 LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
@@ -3200,13 +3195,19 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
     return ~(uint32_t)c;
 }
+#endif
 
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
  * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
-/* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
- * around.) */
+#if LMC__NEON
+LMC__INLINE uint64_t lmc__sum_words_neon(uint8x16_t v)
+{
+    return vaddvq_u64(vreinterpretq_u64_u8(v));
+}
+#elif LMC__X86
+/* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, without wrap.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
 {
     uint64_t words[4];
@@ -3270,26 +3271,18 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 
 /* == kernels/split_join.h ====================================================================== */
 
-/*
- * split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i].
- * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read
- * and written exactly; they may have any alignment, and must not overlap. The residual of a float
- * is the float rotated left by one bit. For bf16 and fp32 the top byte is then the exponent, and
- * the sign is the lowest bit:
- *
+/* split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i]. join: the
+ * inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read and
+ * written exactly, at any alignment, and must not overlap. The residual of a float is the float
+ * rotated left by one bit, so the top byte of bf16 and fp32 is the exponent:
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
  *                 row[1]   row[0]                              row[3]   row[2] row[1] row[0]
  *
- * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
- * mantissas hardly do.
- *
- * Both are called directly for samples, and for elements behind the loops of split_root and
- * join_root.
- */
+ * Exponents of weights are few and unequal: the top row compresses; signs, mantissas hardly do.
+ * Both are called for samples, and for what the loops of split_root and join_root leave. */
 
-/* Constant widths let the compiler unroll the called functions: `statement` may use w, the width as
- * a constant. */
+/* Constant widths let the compiler unroll the called functions: `statement` uses w, the width. */
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
     case 1: LMC__WITH(w, 1, statement)                                                             \
@@ -3321,8 +3314,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     }
 
 /* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
- * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, is
- * faster. */
+ * bytes are then processed by sixteen in such loops; elsewhere by eight, in words. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
     (defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__ALTIVEC__) ||        \
@@ -3333,8 +3325,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 #endif
 #endif
 
-/* The inverse of lmc__split_body. Rows are read exactly: natural planes and raw ones are in a
- * decoder's input, which may end behind them. */
+/* The inverse of lmc__split_body. Rows are read exactly: some end where a decoder's input ends. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
 {
@@ -3411,7 +3402,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
                 const uint16_t x = order == LMC__ORDER_INTEGER
                                        ? (uint16_t)(e[j] ^ ((0u - (e[j] >> 15)) & 0x7FFF))
                                        : e[j];
-                const uint16_t r = order ? (uint16_t)(x << 1 | x >> 15) : x;
+                const uint16_t r = (uint16_t)(order ? x << 1 | x >> 15 : x);
                 low[j] = (uint8_t)r;
                 high[j] = (uint8_t)(r >> 8);
             }
@@ -3423,8 +3414,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
         lmc__split8(v, src + i * width, width, order);
         for (p = 0; p < width; p++) lmc__store64(planes->row[p] + i, v[p]);
     }
-    /* 1 to 7 elements, filled up with zeros: these become zeros behind each row, which are not
-     * copied */
+    /* 1 to 7 elements, filled up with zeros, which are not copied to the rows */
     if (i < n) {
         uint8_t tail[64], out[8];
         memset(tail, 0, sizeof tail);
@@ -3455,13 +3445,11 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #endif
 
 #if LMC__NEON || LMC__X86
-/* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The scalar kernel does the rest.
+/* The vector tiers: a loop for each width, in which the order is tested; the scalar kernel ends it.
  *
  * `width` vectors of elements, in order, become one vector for each plane in log2(width) steps.
  * Each step sorts bytes by one more bit of p, their place within the element. Here the width is 4,
  * a vector has 8 bytes, and 21 is byte 1 of element 2:
- *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
@@ -3474,8 +3462,7 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
  * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
  * permutation, on AVX-512 by one permutation, on NEON by one instruction.
  *
- * Before a split elements become residuals against 0 (spec 5.1), after a join residuals become
- * elements; order is not LMC__ORDER_NONE there. */
+ * to_residuals and from_residuals (spec 5.1) are not for LMC__ORDER_NONE. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
     {                                                                                              \
@@ -3668,7 +3655,6 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
         n -= part;
     }
 }
-
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
@@ -3688,8 +3674,7 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts the ones of each byte. Four of its results are added as bytes, which are 32 at most.
- * Then pairs of sums are added to wider lanes. */
+/* vcnt counts the ones of each byte. Four results are added as bytes (at most 32), then pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -3701,8 +3686,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by at most 128 in a step, so 32 bits suffice for masks of 2 GiB; the mask of a
-     * block has at most 2^22 bits */
+    /* a lane grows by at most 128 in a step; the mask of a block has at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -3710,8 +3694,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction counts 8 bytes. The last bytes, at most
- * 7, make a word of their own, in any order. */
+/* AVX2 has no popcount of vectors. The last bytes, at most 7, make a word of their own. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
@@ -3747,8 +3730,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * (spec 6.2), and partition the ranks. The inverse map turns an escape's ranks into bytes. */
 
 #ifndef LMC_NO_ENCODER
-/* Four look-ups before four stores: a compiler must assume that a store changes src or the
- * table. */
+/* Four look-ups before four stores: for a compiler, a store may change src or the table. */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -3763,29 +3745,8 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
     for (; i < n; i++) dst[i] = table[src[i]];
 }
 
-#if LMC__NEON
-
-/* Four look-ups of 64 entries each, by places minus 0, 64, 128, 192. For places out of range tbl
- * gives 0, and tbx leaves the byte as it was: so exactly one look-up sets each byte. Subtraction
- * wraps around: places below 64 k become at least 64. The table takes 16 of the 32 registers. */
-static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
-{
-    const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
-                       t2 = lmc__load64_neon(table + 128), t3 = lmc__load64_neon(table + 192);
-    const uint8x16_t step = vdupq_n_u8(64);
-    size_t i;
-    for (i = 0; i + 16 <= n; i += 16) {
-        uint8x16_t v = vld1q_u8(src + i), out = vqtbl4q_u8(t0, v);
-        out = vqtbx4q_u8(out, t1, v = vsubq_u8(v, step));
-        out = vqtbx4q_u8(out, t2, v = vsubq_u8(v, step));
-        vst1q_u8(dst + i, vqtbx4q_u8(out, t3, vsubq_u8(v, step)));
-    }
-    lmc__map_scalar(dst + i, src + i, n - i, table);
-}
-#endif
-
-#if LMC__AVX2_TEXT
-/* AVX2 looks up among only 16 entries, so the table is 16 rows of 16. But the table is a
+#if LMC__NEON || LMC__X86
+/* AVX2 and NEON look up among only 16 entries, so the table is 16 rows of 16. But the table is a
  * permutation, and most of its rows just count up: there, the distance between an entry and its
  * place is constant. One shuffle, by a place's upper 4 bits, finds the row's distance. For each row
  * that does not count up, a shuffle by the lower 4 bits adds corrections. All sums are modulo 256.
@@ -3799,51 +3760,97 @@ typedef struct lmc__rows {
     unsigned n;           /* rows to correct */
     uint8_t first[16];    /* places where they start */
     uint8_t more[16][16]; /* what is added there: entry - place - distance */
+#if LMC__X86
+    uint8_t steps[16][16]; /* for look_up_rows, if there are many rows to correct */
+#endif
 } lmc__rows;
 
-LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
+/* With more rows to correct than this, AVX2 is faster with look_up_rows. */
+#define LMC__MANY_ROWS 8u
+
+LMC__STATIC_VEC void lmc__set_rows(lmc__rows *rows, const uint8_t *table)
 {
-    const __m128i up = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    unsigned i;
+    unsigned i, j;
     rows->n = 0;
     for (i = 0; i < 16; i++) {
-        const __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(table + 16 * i));
-        const __m128i more =
-            _mm_sub_epi8(_mm_sub_epi8(row, up), _mm_set1_epi8((char)table[16 * i]));
+        uint8_t more[16];
+        for (j = 0; j < 16; j++) more[j] = (uint8_t)(table[16 * i + j] - table[16 * i] - j);
         rows->distance[i] = (uint8_t)(table[16 * i] - 16 * i);
-        if (_mm_movemask_epi8(_mm_cmpeq_epi8(more, _mm_setzero_si128())) == 0xFFFF) continue;
+        if ((lmc__load64(more) | lmc__load64(more + 8)) == 0) continue;
         rows->first[rows->n] = (uint8_t)(16 * i);
-        _mm_storeu_si128((__m128i *)(void *)rows->more[rows->n++], more);
+        memcpy(rows->more[rows->n++], more, 16);
     }
+#if LMC__X86
+    for (i = 0; i < 256 && rows->n > LMC__MANY_ROWS; i++)
+        rows->steps[i / 16][i % 16] = (uint8_t)(table[i] ^ (i % 128 < 16 ? 0 : table[i - 16]));
+#endif
 }
 
-/* 32 bytes. The loop corrects one row in each iteration. */
-LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
+#if LMC__X86
+/* Looks up in all rows, like most trees of fp8 and int8 need. A shuffle gives 0 if bit 7 of a place
+ * is set, and else uses the lower 4 bits. From a place in row r < 8, each turn subtracts 16: rows 0
+ * to r give an entry, those behind them 0, because the difference saturates. A row has
+ * what changes against the row before it (xor), so all turns together give the entry of row r. The
+ * upper 128 places, of which bit 7 is set, take the same turns with this bit flipped. */
+LMC__INLINE_AVX2 __m256i lmc__look_up_rows_avx2(const lmc__rows *rows, __m256i v)
 {
-    const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
-    __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
+    const __m256i row = _mm256_set1_epi8(16);
+    __m256i low = v, high = _mm256_xor_si256(v, _mm256_set1_epi8(-128)),
+            out[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     unsigned i;
-    for (i = 0; i < rows->n; i++) {
-        /* v ^ first is below 16 in this row only. In all other rows adding 0x70, saturated, sets
-         * bit 7, so the shuffle gives 0 */
-        const __m256i place = _mm256_adds_epu8(
-            _mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
-        out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
+    LMC__UNROLL for (i = 0; i < 8; i++)
+    {
+        out[0] =
+            _mm256_xor_si256(out[0], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->steps[i]), low));
+        out[1] = _mm256_xor_si256(
+            out[1], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->steps[i + 8]), high));
+        low = _mm256_subs_epi8(low, row);
+        high = _mm256_subs_epi8(high, row);
     }
-    return out;
+    return _mm256_xor_si256(out[0], out[1]);
+}
+#endif
+
+/* As many vectors as partition_step sorts. The loop corrects one row in each iteration. */
+LMC__INLINE_VEC void LMC__VEC(map_step)(const lmc__rows *rows, lmc__vector v[LMC__VECTORS_SORTED])
+{
+    const lmc__vector distance = LMC__VEC(load_row)(rows->distance);
+    lmc__vector out[LMC__VECTORS_SORTED];
+    unsigned i, j;
+#if LMC__X86
+    if (rows->n > LMC__MANY_ROWS) {
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) v[j] =
+            LMC__VEC(look_up_rows)(rows, v[j]);
+        return;
+    }
+#endif
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) out[j] = LMC__VEC(plus)(
+        v[j], LMC__VEC(shuffle)(distance, (lmc__vector)((LMC__VEC(u8s))v[j] >> 4)), 1);
+    for (i = 0; i < rows->n; i++) {
+        const lmc__vector first = LMC__VEC(splat)(rows->first[i]),
+                          more = LMC__VEC(load_row)(rows->more[i]);
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) out[j] =
+            LMC__VEC(plus)(out[j], LMC__VEC(shuffle)(more, LMC__VEC(place_in_row)(v[j], first)), 1);
+    }
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) v[j] = out[j];
 }
 
-LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
-                                    const uint8_t *table)
+LMC__STATIC_VEC void LMC__VEC(map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
+    lmc__vector v[LMC__VECTORS_SORTED];
     lmc__rows rows;
     size_t i;
-    lmc__set_rows_avx2(&rows, table);
-    for (i = 0; i + 32 <= n; i += 32)
-        lmc__store_avx2(dst + i, lmc__map_step_avx2(&rows, lmc__load_avx2(src + i)));
+    unsigned j;
+    lmc__set_rows(&rows, table);
+    for (i = 0; i + sizeof v <= n; i += sizeof v) {
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) v[j] =
+            LMC__VEC(load)(src + i + LMC__VECTOR_SIZE * j);
+        LMC__VEC(map_step)(&rows, v);
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++)
+            LMC__VEC(store)(dst + i + LMC__VECTOR_SIZE * j, v[j]);
+    }
     lmc__map_scalar(dst + i, src + i, n - i, table);
 }
-
 #endif
 
 #if LMC__X86
@@ -3873,9 +3880,8 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
 
 /* == kernels/partition.h ======================================================================= */
 
-/*
- * partition: bit i of mask = (src[i] >= split); elements with a 0 go to the list left, those with a
- * 1 to the list right, in order. This encodes one node of a mask tree.
+/* partition: bit i of mask = (src[i] >= split); elements with a 0 go to the list left, those with a
+ * 1 to the list right, in order. This encodes one node of a mask tree. split 0: the mask is given.
  *
  *     src    3 9 4 4 8 9 1 7        split 7
  *     mask   0 1 0 0 1 1 0 1
@@ -3883,14 +3889,11 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *     right  9 8 9 7
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
- * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * src has ranks, the place of each symbol's leaf in the tree. So the leaves below a node have
- * consecutive ranks.
+ * src. mask is read or written exactly; unused bits of its last byte are zero. Returns the number
+ * of ones. src has ranks, the places of symbols' leaves in the tree: consecutive below a node.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
- * vectors. What a store writes behind the end of its part is overwritten by the next store, or lies
- * in the slack of the list:
- *
+ * vectors. What is stored behind a part is overwritten by the next store, or is in the slack:
  *     sorted by 8     l l l l l r r r    l l r r r r r r
  *     to left         l l l l l . . .    stored at 0
  *                                l l . . . . . .         stored at 5
@@ -3899,8 +3902,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *
  * left may be src: when a vector, elements [i, i + V), is in a register, at most i elements have
  * been stored to the left. So the vector's store to the left ends at i + V or before, and the next
- * load begins at i + V. right must not be src.
- */
+ * load begins at i + V. right must not be src. */
 
 /* Eight elements at a time; this defines partition. Mask bits behind n are 0. */
 LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *right,
@@ -3911,9 +3913,9 @@ LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *ri
     size_t i, n_right = 0;
     for (i = 0; i < n; i += 8) {
         uint64_t v = lmc__load64(src + i);
-        unsigned m = lmc__compare8(v, s);
+        unsigned m = split ? lmc__compare8(v, s) : mask[i >> 3];
         if (n - i < 8) m &= (1u << (n - i)) - 1;
-        mask[i >> 3] = (uint8_t)m;
+        if (split) mask[i >> 3] = (uint8_t)m;
         if (has_left || has_right) v = lmc__sort8(v, m);
         if (has_left) lmc__store64(left + (i - n_right), v);
         if (has_right) lmc__store64(right + n_right, lmc__reverse8(v));
@@ -3937,14 +3939,12 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
  * 1 in m to the right. A side that is NULL is not wanted. Returns the new n_right. A shuffle sorts
  * eight at a time: zeros to the lower half, ones to the upper. All places are computed first, so no
  * store waits:
- *
  *     m               byte 0    byte 1    byte 2    byte 3
  *     ones before       0         r1        r2        r3
  *     to right at       0         r1        r2        r3         from n_right on
  *     to left at        0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * All stores to a side are within one step's size from the place of the first store. split_root
- * uses this step too. */
+ * All stores to a side are within one step's size from its first. split_root uses this, too. */
 #define LMC__EIGHTS_SORTED (LMC__VECTORS_SORTED * LMC__VECTOR_SIZE / 8)
 LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, size_t n_left,
                                                 size_t n_right, const lmc__vector *v,
@@ -3969,7 +3969,7 @@ LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, s
  * always loads 64 bytes: up to 63 of them are slack of the list. */
 LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                              const uint8_t *src, size_t n, lmc__vector split,
-                                             size_t done, size_t n_right)
+                                             size_t done, size_t n_right, int is_given)
 {
     lmc__vector v[LMC__VECTORS_OF_64], one[LMC__VECTORS_OF_64];
     uint64_t m;
@@ -3977,9 +3977,9 @@ LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8
     LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++)
     {
         v[j] = LMC__VEC(load)(src + LMC__VECTOR_SIZE * j);
-        one[j] = LMC__VEC(not_below)(v[j], split);
+        if (!is_given) one[j] = LMC__VEC(not_below)(v[j], split);
     }
-    m = lmc__store_mask(mask, LMC__VEC(to_bits)(one), n);
+    m = is_given ? lmc__load_mask(mask, 0, n) : lmc__store_mask(mask, LMC__VEC(to_bits)(one), n);
     LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j += LMC__VECTORS_SORTED) n_right =
         LMC__VEC(partition_step)(left, right, done + LMC__VECTOR_SIZE * j - n_right, n_right, v + j,
                                  (lmc__vector_bits)(m >> LMC__VECTOR_SIZE * j));
@@ -3988,16 +3988,18 @@ LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8
 
 LMC__INLINE_VEC size_t LMC__VEC(partition_body)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                 const uint8_t *src, size_t n, unsigned split,
-                                                int has_left, int has_right)
+                                                int has_left, int has_right, int is_given)
 {
     const lmc__vector s = LMC__VEC(splat)(split);
     size_t i, n_right = 0;
     if (!has_left) left = NULL;
     if (!has_right) right = NULL;
     for (i = 0; i + 64 <= n; i += 64)
-        n_right = LMC__VEC(partition64)(mask + i / 8, left, right, src + i, 64, s, i, n_right);
+        n_right =
+            LMC__VEC(partition64)(mask + i / 8, left, right, src + i, 64, s, i, n_right, is_given);
     if (i < n)
-        n_right = LMC__VEC(partition64)(mask + i / 8, left, right, src + i, n - i, s, i, n_right);
+        n_right = LMC__VEC(partition64)(mask + i / 8, left, right, src + i, n - i, s, i, n_right,
+                                        is_given);
     return n_right;
 }
 
@@ -4005,9 +4007,10 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
                                            const uint8_t *src, size_t n, unsigned split)
 {
     size_t n_right;
-    LMC__FOR_SIDES(
-        left, right,
-        n_right = LMC__VEC(partition_body)(mask, left, right, src, n, split, has_left, has_right));
+    if (split == 0) return LMC__VEC(partition_body)(mask, left, right, src, n, 0, 1, 1, 1);
+    LMC__FOR_SIDES(left, right,
+                   n_right = LMC__VEC(partition_body)(mask, left, right, src, n, split, has_left,
+                                                      has_right, 0));
     return n_right;
 }
 #endif
@@ -4035,7 +4038,7 @@ LMC__INLINE_AVX512 void lmc__partition_step_avx512(uint8_t *left, uint8_t *right
 
 LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                      const uint8_t *src, size_t n, unsigned split,
-                                                     int has_left, int has_right)
+                                                     int has_left, int has_right, int is_given)
 {
     const __m512i s = lmc__splat_avx512(split);
     size_t i, n_left = 0, n_right = 0;
@@ -4043,13 +4046,16 @@ LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *lef
     if (!has_right) right = NULL;
     for (i = 0; i + 64 <= n; i += 64) {
         const __m512i v = lmc__load_avx512(src + i);
-        const __mmask64 m = _mm512_cmpge_epu8_mask(v, s); /* m[j] = v[j] >= split */
-        lmc__store64(mask + i / 8, m);
+        const uint64_t m = is_given ? lmc__load64(mask + i / 8)
+                                    : _mm512_cmpge_epu8_mask(v, s); /* m[j] = v[j] >= split */
+        if (!is_given) lmc__store64(mask + i / 8, m);
         lmc__partition_step_avx512(left, right, &n_left, &n_right, v, m);
     }
     if (i < n) {
         const __m512i v = lmc__load_avx512(src + i);
-        const uint64_t m = lmc__store_mask(mask + i / 8, _mm512_cmpge_epu8_mask(v, s), n - i);
+        const uint64_t m = is_given
+                               ? lmc__load_mask(mask, i, n)
+                               : lmc__store_mask(mask + i / 8, _mm512_cmpge_epu8_mask(v, s), n - i);
         lmc__partition_step_avx512(left, right, &n_left, &n_right, v, m);
     }
     return n_right;
@@ -4059,9 +4065,10 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
                                                 const uint8_t *src, size_t n, unsigned split)
 {
     size_t n_right;
+    if (split == 0) return lmc__partition_body_avx512(mask, left, right, src, n, 0, 1, 1, 1);
     LMC__FOR_SIDES(left, right,
                    n_right = lmc__partition_body_avx512(mask, left, right, src, n, split, has_left,
-                                                        has_right));
+                                                        has_right, 0));
     return n_right;
 }
 #endif
@@ -4069,10 +4076,8 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
 
 /* == kernels/merge.h =========================================================================== */
 
-/*
- * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). This decodes one node
- * of a mask tree: the inverse of partition. A side may be a constant instead of a list. dst is a
- * list, mask is read exactly.
+/* merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). The inverse of
+ * partition, for one node. A side may be a constant. dst is a list, mask is read exactly.
  *
  *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
  *     left   3 4 4 1
@@ -4084,8 +4089,7 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  *
  * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
  * before, and made lists of that length. A step may read up to 64 bytes behind the end of a list:
- * the list's slack. dst is written in whole groups, too, so it must not overlap the sides.
- */
+ * the list's slack. dst is written in whole groups, too, so it must not overlap the sides. */
 
 /* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
  * leaves them (the right side from the upper end down), and undoes the sort. If the left side is
@@ -4139,45 +4143,31 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
                                       vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
         if (has_left) x.val[0] = vld1q_u8(a - before + 16 * (j));                                  \
         if (has_right) x.val[1] = vld1q_u8(b + before);                                            \
-        vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
+        out[j] = vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high)));                        \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once, so every place in this half is right.
- * The last step may be short; its mask is zero behind n, but it stores 64 bytes. Between two
- * constants each bit, spread to a byte, chooses. */
-LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                      lmc__side right, int has_left, int has_right)
+/* 64 elements, whose bits are m. A constant fills its half of x once, so every place in this half
+ * is right. Between two constants each bit, spread to a byte, chooses. Returns the ones of m. */
+LMC__INLINE size_t lmc__merge64_neon(uint8x16_t out[4], uint64_t m, const uint8_t *a,
+                                     const uint8_t *b, uint8x16_t l, uint8x16_t r, int has_left,
+                                     int has_right)
 {
-    const uint8_t *a = left.list, *b = right.list;
+    const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
+    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+    const uint8x16_t bits = lmc__load_bits_neon(m);
     uint8x16x2_t x;
     unsigned j;
-    x.val[0] = vdupq_n_u8(left.value);
-    x.val[1] = vdupq_n_u8(right.value);
-    for (;; n -= 64, mask += 8, dst += 64) {
-        const uint64_t m = lmc__load_mask(mask, 0, n);
-        const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
-        const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
-        if (!has_left && !has_right) {
-            const uint8x16_t bits = lmc__load_bits_neon(m);
-            LMC__UNROLL for (j = 0; j < 4; j++) lmc__store_neon(
-                dst + 16 * j, vbslq_u8(lmc__spread_neon(bits, j), x.val[1], x.val[0]));
-        } else {
-            LMC__MERGE16(0);
-            LMC__MERGE16(1);
-            LMC__MERGE16(2);
-            LMC__MERGE16(3);
-        }
-        if (n <= 64) return;
-        if (has_left) a += 64 - (ones >> 56);
-        if (has_right) b += ones >> 56;
+    x.val[0] = l;
+    x.val[1] = r;
+    if (has_left || has_right) {
+        LMC__MERGE16(0);
+        LMC__MERGE16(1);
+        LMC__MERGE16(2);
+        LMC__MERGE16(3);
+    } else {
+        LMC__UNROLL for (j = 0; j < 4; j++) out[j] = vbslq_u8(lmc__spread_neon(bits, j), r, l);
     }
-}
-
-static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                            lmc__side right)
-{
-    LMC__FOR_SIDES(left.list, right.list,
-                   lmc__merge_body_neon(dst, mask, n, left, right, has_left, has_right));
+    return (size_t)(ones >> 56);
 }
 #endif
 
@@ -4185,7 +4175,6 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 
 /* 32 elements, in halves of 16, because a byte shuffle works within 16 bytes. The mask's bits are
  * bytes 0 or -1, so the sum s up to and including an element is minus the number of ones so far:
- *
  *     an element of the left   is number i + s      of those that its half takes from the left
  *     one of the right         is number -s - 1 = ~s
  *
@@ -4229,43 +4218,45 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
         lmc__merge_spread_avx2(lmc__spread_avx2(bits, 1), c3 - c2, a, b, l, r, has_left, has_right);
     return (size_t)_mm_popcnt_u64(m);
 }
+#endif
 
-/* A step depends on the step before only by a and b, which a popcount of the mask moves. The last
- * step may be short: its mask is zero behind n, but it stores 64 bytes. */
-LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
-                                           lmc__side left, lmc__side right, int has_left,
-                                           int has_right)
+#if LMC__NEON || LMC__AVX2_TEXT
+/* A step depends on the step before only by a and b, which the ones of the mask move. The last step
+ * may be short: its mask is zero behind n, but it stores 64 bytes. */
+LMC__INLINE_VEC void LMC__VEC(merge_body)(uint8_t *dst, const uint8_t *mask, size_t n,
+                                          lmc__side left, lmc__side right, int has_left,
+                                          int has_right)
 {
-    const __m256i l = lmc__splat_avx2(left.value), r = lmc__splat_avx2(right.value);
+    const lmc__vector l = LMC__VEC(splat)(left.value), r = LMC__VEC(splat)(right.value);
     const uint8_t *a = left.list, *b = right.list;
-    __m256i out[2];
+    lmc__vector out[LMC__VECTORS_OF_64];
     size_t i;
+    unsigned j;
     for (i = 0; i + 64 <= n; i += 64) {
         const size_t ones =
-            lmc__merge64_avx2(out, lmc__load64(mask + i / 8), a, b, l, r, has_left, has_right);
-        lmc__store_avx2(dst + i, out[0]);
-        lmc__store_avx2(dst + i + 32, out[1]);
+            LMC__VEC(merge64)(out, lmc__load64(mask + i / 8), a, b, l, r, has_left, has_right);
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++)
+            LMC__VEC(store)(dst + i + LMC__VECTOR_SIZE * j, out[j]);
         if (has_left) a += 64 - ones;
         if (has_right) b += ones;
     }
     if (i == n) return;
-    (void)lmc__merge64_avx2(out, lmc__load_mask(mask, i, n), a, b, l, r, has_left, has_right);
-    lmc__store_avx2(dst + i, out[0]);
-    lmc__store_avx2(dst + i + 32, out[1]);
+    (void)LMC__VEC(merge64)(out, lmc__load_mask(mask, i, n), a, b, l, r, has_left, has_right);
+    for (j = 0; j < LMC__VECTORS_OF_64; j++)
+        LMC__VEC(store)(dst + i + LMC__VECTOR_SIZE * j, out[j]);
 }
 
-LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                      lmc__side right)
+LMC__STATIC_VEC void LMC__VEC(merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                     lmc__side right)
 {
     LMC__FOR_SIDES(left.list, right.list,
-                   lmc__merge_body_avx2(dst, mask, n, left, right, has_left, has_right));
+                   LMC__VEC(merge_body)(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
 #if LMC__X86
 /* vpexpandb is the merge of one side: it puts consecutive bytes at the places of the mask's ones
  * and leaves the other places as they are. So the right side is expanded onto the left one:
- *
  *     m                            0 1 0 0 1 1 0 1
  *     v = expand(x, ~m, a)         A . B C . . D .
  *     expand(v, m, b)              A R B C S T D U */
@@ -4322,11 +4313,8 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 
 /* == kernels/flatten.h ========================================================================= */
 
-/*
- * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
- * is a number of `depth` bits, and the node is `depth` bit planes of ceil(n / 8) bytes each, the
- * most significant first:
- *
+/* Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
+ * is a number of `depth` bits, and the node is `depth` planes of ceil(n / 8) bytes, top bits first:
  *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
  *     plane 0         1 0 1 0 ...
  *     plane 1         0 1 1 0 ...
@@ -4337,10 +4325,8 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through all planes once for each vector of
  * elements: a plane's bits are shifted out of, or into, the vector's bytes.
  *
- * There are no gaps between planes, and each step writes to all of them. A store of one byte too
- * many would overwrite the next plane, so the last step stores exactly the bytes that are left of
- * each plane. bits and the list must not overlap.
- */
+ * There are no gaps between planes, so a store of one byte too many would overwrite the next one:
+ * the last step stores exactly what is left of each. bits and the list must not overlap. */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
@@ -4402,8 +4388,7 @@ LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size
 
 #if LMC__X86
 /* Each plane's 64 bits are the mask for adding the plane's weight. One vpermb looks up among 64
- * symbols: therefore a flat node's depth is at most 6 (LMC__MAX_FLAT). The masked load reads no
- * entries behind 2^depth. */
+ * symbols: so LMC__MAX_FLAT is 6. The masked load reads no entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -4513,27 +4498,22 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
 
 /* == kernels/strip.h =========================================================================== */
 
-/*
- * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
- * go through a block and through memory.
+/* Strips and streams: how the fused kernels (split_root, group and so on) go through a block.
  *
  * Each does the work of several kernels. But a block does not fit into the first cache. So a fused
  * kernel takes one strip through all stages, then the next strip:
- *
- *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
- *   AVX2                  all stages in one loop over the strip's vectors
- *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
- *                         computes in vector registers, needs no bytes in memory
+ *   scalar, SIMDe   kernel after kernel, on one strip at a time
+ *   AVX2, NEON      all stages in one loop over the strip's vectors
+ *   AVX-512         the same; a strip is one step of 64 elements, and the CRC, which AVX-512
+ *                   computes in vector registers, needs no bytes in memory
  *
  * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
  * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
  * The vector loops process only whole steps or strips, and return how far they came, an
- * lmc__progress; the kernels of the tier do the rest of the block, strip by strip.
- */
+ * lmc__progress; the kernels of the tier do the rest of the block, strip by strip. */
 
-/* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
- * stays in a first cache of 32 KiB. */
+/* Bytes of elements in a strip. With planes and their lists it stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
 /* The elements in a strip: 1024 of the widest elements, and always a multiple of 64. So a strip
@@ -4552,8 +4532,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 {
     lmc__progress none;
     none.n = none.n_right = 0;
-    none.crc = 0;
-    none.sum = 0;
+    none.sum = none.crc = 0;
     return none;
 }
 
@@ -4568,8 +4547,7 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 #endif
 
 #if LMC__X86
-/* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop. It begins at a cache line, so that
+/* A loop is a function for each width (LMC__DEFINE_WIDTHS). It begins at a cache line, so that
  * changes of other code do not change its speed. */
 #define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
 #define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
@@ -4578,8 +4556,7 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 
 /* Call it with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it prefetches
  * from the next page. Else the first access to a page waits until its address is translated, and
- * other stores and prefetches wait, too. A prefetch cannot fault: it does no harm where the data
- * ends before that page. */
+ * other stores and prefetches wait, too. A prefetch behind the data does no harm. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
@@ -4591,8 +4568,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
- * bytes at `next` are fetched meanwhile: the hardware cannot predict them while reads jump from
- * lane to lane. */
+ * bytes at `next` are fetched meanwhile: the hardware does not, as reads jump between lanes. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
@@ -4611,16 +4587,14 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
     return ~(uint32_t)c[0];
 }
 
-/* Fetches what is LMC__FETCH_AHEAD bytes behind vector p of the step at element i; nothing behind
- * the block's n elements. */
+/* Fetches LMC__FETCH_AHEAD behind vector p of the step at element i, nothing behind n elements. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
                                                 unsigned width, unsigned p)
 {
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
 
-/* Bytes of streaming.next to fetch with each of n elements, so that all of it is fetched at the end
- * of the block. */
+/* Bytes of streaming.next to fetch with each of n elements: all of it is fetched at the end. */
 LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 {
     return (streaming.next_size + n - 1) / n;
@@ -4638,11 +4612,8 @@ LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t 
     }
 }
 
-/*
- * Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
- * made from the end of one vector and the start of the next; `head` bytes of dst are before its
- * first full line:
- *
+/* Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
+ * made of the end of one vector and the start of the next; `head` bytes are before the first:
  *   vectors        |      v0       |      v1       |      v2       |
  *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
  *
@@ -4696,9 +4667,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 
 /* == kernels/split_root.h ====================================================================== */
 
-/*
- * split_root: the first step of encoding a block, in one pass over it:
- *
+/* split_root: the first step of encoding a block, in one pass over it:
  *   src --crc32c--> the result; --sum64--> *sum, if sum is not NULL
  *    |
  *    +--split--> planes->row[0 .. width), each of n bytes exactly
@@ -4711,13 +4680,11 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * mask. left and right may be NULL (not wanted), and left may be the row itself. The row's bytes
  * are then undefined: to get the plane's bytes, call again without a root.
  *
- * The root needs all bytes of a plane, and here they are in registers already: this saves three
- * passes over the plane.
+ * The root needs all bytes of a plane, which are in registers here: this saves three passes.
  *
  * src is read exactly, and only once, as it may change meanwhile: planes, root and CRC are of the
  * same bytes. Planes other than the root's, and root->mask, are written exactly; left and right are
- * lists. Only left and the row may overlap. A vector loop ends at a multiple of 8 elements.
- */
+ * lists. Only left and the row may overlap. A vector loop ends at a multiple of 8 elements. */
 
 #ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This defines split_root; the other tiers end with it.
@@ -4725,7 +4692,6 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
  * most i ranks were written to left before. The bytes that partition stores behind them may reach
  * the next strip's place in the row, but split fills it later:
- *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
  *            0                    i - n_right        i                     i + m */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
@@ -4765,49 +4731,59 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
     return lmc__split_strips(k, planes, root, src, n, width, order, sum, lmc__no_progress());
 }
 
-#if LMC__X86
+#if LMC__NEON || LMC__X86
 /* The root of a tree, while it is made. */
-typedef struct lmc__root_avx2 {
+typedef struct LMC__VEC(root) {
     lmc__rows rows;
-    __m256i split;
+    lmc__vector split;
     uint8_t *mask, *left, *right;
     size_t n_right;
-} lmc__root_avx2;
+} LMC__VEC(root);
 
-LMC__INLINE_AVX2 void lmc__begin_root_avx2(lmc__root_avx2 *r, const lmc__parted *root, int has_root)
+LMC__INLINE_VEC void LMC__VEC(begin_root)(LMC__VEC(root) * r, const lmc__parted *root, int has_root)
 {
     r->n_right = 0;
     if (!has_root) return;
-    lmc__set_rows_avx2(&r->rows, root->table);
-    r->split = _mm256_set1_epi8((char)root->split);
+    lmc__set_rows(&r->rows, root->table);
+    r->split = LMC__VEC(splat)(root->split);
     r->mask = root->mask;
     r->left = root->left;
     r->right = root->right;
 }
 
-/* Writes 32 elements, v, from number i on to planes; the top plane to the root, if there is one. */
-LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__root_avx2 *r,
-                                                __m256i v[8], size_t i, unsigned width,
-                                                enum lmc__order order, int has_root)
+/* Elements of a step: as many vectors of each plane as partition_step sorts. */
+#define LMC__SPLIT_STEP (LMC__VECTORS_SORTED * LMC__VECTOR_SIZE)
+
+/* Writes a step's elements v, from number i on, to planes; the top plane to the root, if any. */
+LMC__INLINE_VEC void LMC__VEC(split_root_step)(const lmc__planes *planes, LMC__VEC(root) * r,
+                                               lmc__vector v[LMC__VECTORS_SORTED][8], size_t i,
+                                               unsigned width, enum lmc__order order, int has_root)
 {
-    unsigned p;
+    lmc__vector top[LMC__VECTORS_SORTED];
+    unsigned p, j;
     if (order)
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__to_residuals_avx2(v[p], width, order);
-    lmc__split_vectors_avx2(v, width);
-    LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx2(planes->row[p] + i, v[p]);
-    if (!has_root) {
-        lmc__store_avx2(planes->row[width - 1] + i, v[width - 1]);
-    } else {
-        const __m256i ranks = lmc__map_step_avx2(&r->rows, v[width - 1]);
-        const uint32_t m = lmc__compare_avx2(ranks, r->split);
-        lmc__store32(r->mask + i / 8, m);
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++)
+            LMC__UNROLL for (p = 0; p < width; p++) v[j][p] =
+                LMC__VEC(to_residuals)(v[j][p], width, order);
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++)
+    {
+        LMC__VEC(split_vectors)(v[j], width);
+        LMC__UNROLL for (p = 0; p + !!has_root < width; p++)
+            LMC__VEC(store)(planes->row[p] + i + LMC__VECTOR_SIZE * j, v[j][p]);
+        top[j] = v[j][width - 1];
+    }
+    if (has_root) {
+        lmc__vector_bits m;
+        LMC__VEC(map_step)(&r->rows, top);
+        m = LMC__VEC(compare)(top, r->split);
+        if (has_root == 2 && (!r->left || !r->right)) __builtin_unreachable();
+        memcpy(r->mask + i / 8, &m, sizeof m);
         r->n_right =
-            lmc__partition_step_avx2(r->left, r->right, i - r->n_right, r->n_right, &ranks, m);
+            LMC__VEC(partition_step)(r->left, r->right, i - r->n_right, r->n_right, top, m);
     }
 }
 
-/* Whole strips; the root, if any, is the top plane. While a strip is split, from its copy, the next
- * one is copied.
+/* Whole strips; the root, if any, is the top plane. While a strip is split, the next is copied.
  *
  * The CRC is computed in four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while elements [j, j + 32) are split, the CRC reads 8 * width
@@ -4820,53 +4796,59 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *
  * After strip / 32 steps, of 32 * width bytes each, both have read the whole strip. Then the lanes
  * are joined to one register, with which lane 0 of the next strip begins. */
-LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
-                                                         const lmc__parted *root,
-                                                         const uint8_t *src, size_t n,
-                                                         unsigned width, enum lmc__order order,
-                                                         int has_root)
+LMC__INLINE LMC__CRC lmc__progress LMC__VEC(split_root_loop)(const lmc__planes *planes,
+                                                             const lmc__parted *root,
+                                                             const uint8_t *src, size_t n,
+                                                             unsigned width, enum lmc__order order,
+                                                             int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
+    const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
     uint8_t copies[2][LMC__STRIP_SIZE];
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
-    lmc__root_avx2 state;
+    LMC__VEC(root) state;
     lmc__progress done = lmc__no_progress();
-    __m256i sum = _mm256_setzero_si256();
+    lmc__vector sum = LMC__VEC(splat)(0);
     size_t i, j;
-    unsigned p, turn = 0;
+    unsigned p, h, turn = 0;
     if (strip <= n) memcpy(copies[0], src, LMC__STRIP_SIZE);
-    lmc__begin_root_avx2(&state, root, has_root);
+    LMC__VEC(begin_root)(&state, root, has_root);
     for (i = 0; i + strip <= n; i += strip) {
         const uint8_t *const from = copies[turn], *const next = src + (i + strip) * width;
         uint8_t *const copy = copies[turn ^= 1];
         const int is_last = n - i < 2 * strip;
-        for (j = 0; j < strip; j += 32) {
+        for (j = 0; j < strip; j += LMC__SPLIT_STEP) {
             const size_t ahead = (i + 2 * strip + j) * width;
-            __m256i v[8];
+            lmc__vector v[LMC__VECTORS_SORTED][8];
             if (!is_last)
-                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(
-                    copy + j * width + 32 * p, lmc__load_avx2(next + j * width + 32 * p));
+                LMC__UNROLL for (p = 0; p < LMC__VECTORS_SORTED * width; p++)
+                    LMC__VEC(store)(copy + j * width + LMC__VECTOR_SIZE * p,
+                                    LMC__VEC(load)(next + j * width + LMC__VECTOR_SIZE * p));
             if (ahead < size)
-                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
-                    LMC__PREFETCH(src + ahead + 32 * p);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
+                LMC__UNROLL for (p = 0; p < LMC__SPLIT_STEP * width; p += LMC__LINE)
+                    LMC__PREFETCH(src + ahead + p);
+            LMC__UNROLL for (p = 0; p < LMC__SPLIT_STEP / 32 * width; p++)
                 lmc__crc_lanes(c, from + j * width / 4, p);
-                v[p] = lmc__load_avx2(from + j * width + 32 * p);
-                sum = _mm256_add_epi64(sum, v[p]);
+            LMC__UNROLL for (h = 0; h < LMC__VECTORS_SORTED; h++)
+                LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                v[h][p] = LMC__VEC(load)(from + j * width + LMC__VECTOR_SIZE * (h * width + p));
+                sum = LMC__VEC(plus)(sum, v[h][p], 8);
             }
-            lmc__split_root_step_avx2(planes, &state, v, i + j, width, order, has_root);
+            LMC__VEC(split_root_step)(&rows, &state, v, i + j, width, order, has_root);
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
-    done.sum = lmc__sum_words_avx2(sum);
+    done.sum = LMC__VEC(sum_words)(sum);
     done.n = i;
     done.n_right = state.n_right;
     done.crc = ~(uint32_t)c[0];
     return done;
 }
+#endif
 
+#if LMC__X86
 /* a folded onto b, in both lanes */
 LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i b)
 {
@@ -4875,9 +4857,8 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
                             b);
 }
 
-/* For CPUs that compute two products at a time (Zen 3, Alder Lake): the CRC is folded from the
- * registers that are split, and nothing is copied. In the end the sums are a message that has the
- * same CRC, from register 0. */
+/* For CPUs with two products at a time (Zen 3, Alder Lake): the CRC is folded from the registers
+ * that are split; nothing is copied. The sums, as a message, have the same CRC, from register 0. */
 LMC__INLINE_AVX2_VPCLMUL lmc__progress
 lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
                              size_t n, unsigned width, enum lmc__order order, int has_root)
@@ -4897,14 +4878,14 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm256_setzero_si256();
     lmc__begin_root_avx2(&state, root, has_root);
     for (i = 0; i + 32 <= n; i += 32) {
-        __m256i v[8];
+        __m256i v[1][8];
         LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
             LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
-            sum = _mm256_add_epi64(sum, v[p]);
-            crc[p] = lmc__fold_vpclmul(crc[p], k, v[p]);
+            v[0][p] = lmc__load_once_avx2(src + i * width + 32 * p);
+            sum = _mm256_add_epi64(sum, v[0][p]);
+            crc[p] = lmc__fold_vpclmul(crc[p], k, v[0][p]);
         }
         crc[0] = _mm256_xor_si256(crc[0], start);
         start = _mm256_setzero_si256(); /* for the first step only */
@@ -4924,7 +4905,6 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
 /* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
  * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
  * width vectors, and onto each other at the end:
- *
  *     step 0    v0 v1 .. v(w-1)    step 1    v0 v1 .. v(w-1)   ...
  *     crc[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
  *     crc[1]       v1 ---------------------------> v1 ------->
@@ -4989,14 +4969,18 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
     done.n_right = n_right;
     return done;
 }
+#endif
 
-/* has_root is a constant, so the loop without a root has more registers free. order is tested in
- * each step. */
+#if LMC__NEON || LMC__X86
+/* has_root is a constant, so the loop without a root has more registers free; 2 if both lists are
+ * wanted. order is tested in each step, except on NEON, where such tests take more of the time. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline, aligned(64))) attribute lmc__progress                          \
         lmc__split_root_##width##_##isa(const lmc__planes *planes, const lmc__parted *root,        \
                                         const uint8_t *src, size_t n, enum lmc__order order)       \
     {                                                                                              \
+        if (LMC__NEON && root && root->left && root->right && order == LMC__ORDER_FLOAT)           \
+            return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_FLOAT, 2);   \
         if (root && width == 1 && !order)                                                          \
             return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_NONE, 1);    \
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
@@ -5019,9 +5003,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
             }                                                                                      \
         return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);                \
     }
+#if LMC__NEON
+LMC__DEFINE_SPLIT_ROOTS(neon, LMC__CRC)
+#else
 LMC__DEFINE_SPLIT_ROOTS(avx2, LMC__AVX2)
 LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
 LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
+#endif
 #undef LMC__DEFINE_SPLIT_ROOTS
 #undef LMC__DEFINE_SPLIT_ROOT
 #endif
@@ -5029,9 +5017,7 @@ LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
 
 /* == kernels/join_root.h ======================================================================= */
 
-/*
- * join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
- *
+/* join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
  *   source->planes->row[0 .. width)
  *     |
  *     |   row[root->plane], if root is not NULL, is yet to be made:
@@ -5042,17 +5028,14 @@ LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
  * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if a
  * strip has more. The row planes->row[root->plane] is not used.
  *
- * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
- * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
- * them.
+ * Rows and the mask are read exactly: raw planes are part of the input. root's sides are lists or
+ * constants, with an element for each zero or one of the mask. dst overlaps none of them.
  *
  * If streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
  * join_root once for each block, after it has checked the whole payload.
  *
  * If the output is far larger than the caches, streaming stores save half of the memory traffic:
- * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
- * CRC and sum must be computed before.
- */
+ * they do not read the lines that they write. But CRC and sum must be computed before. */
 
 /* The side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
@@ -5106,20 +5089,110 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done.crc, dst + done.n * width, (n - done.n) * width);
 }
 
-/* The tiers without a loop of their own: scalar, NEON, SIMDe. They do not stream. */
+/* The tiers without a loop of their own: scalar, SIMDe. They do not stream. */
 static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                                       size_t n, lmc__streaming streaming)
 {
     return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.sum);
 }
 
+#if LMC__NEON || LMC__X86
+/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
+typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
+
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
+ * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
+typedef struct lmc__side_cursor {
+    const uint8_t *at;
+    size_t mask;
+} lmc__side_cursor;
+
+/* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
+ * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
+LMC__INLINE lmc__side_cursor lmc__open_side(lmc__side side, size_t used, uint8_t constant[64])
+{
+    lmc__side_cursor cursor;
+    memset(constant, side.value, 64);
+    cursor.at = side.list ? side.list + used : constant;
+    cursor.mask = side.list ? ~(size_t)0 : 0;
+    return cursor;
+}
+#endif
+
+#if LMC__NEON
+/* All whole strips, at least one; the root, if any, is the top plane. While a strip is made, the
+ * CRC of the strip before is computed: vector and CRC instructions do not compete for units. */
+LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *dst,
+                                              const lmc__join_source *source, size_t n,
+                                              lmc__progress *done, uint64_t *sum, unsigned width)
+{
+    const size_t n_strip = LMC__STRIP_ELEMENTS(width);
+    const lmc__merged *const root = source->root;
+    const lmc__const_planes rows = *source->planes; /* copies, which no store of bytes can change */
+    const enum lmc__order order = source->order;
+    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    uint8_t constant[2][64];
+    lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
+    size_t i, j, n_right = lmc__join_strip(k, dst, source, 0, n_strip, 0);
+    uint8x16_t v[8], top[4];
+    unsigned p, h;
+    if (root) {
+        left = lmc__open_side(root->left, n_strip - n_right, constant[0]);
+        right = lmc__open_side(root->right, n_right, constant[1]);
+    }
+    for (i = n_strip;; i += n_strip) {
+        const uint8_t *const from = dst + (i - n_strip) * width;
+        if (sum) done->sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
+        if (i + n_strip > n) break;
+        for (j = i; j < i + n_strip; j += 64) {
+            LMC__UNROLL for (p = 0; p < 2 * width; p++)
+                lmc__crc_lanes(c, from + (j - i) * width / 4, p);
+            if (root) {
+                const size_t ones = lmc__merge64_neon(top, lmc__load64(root->mask + j / 8), left.at,
+                                                      right.at, top[0], top[0], 1, 1);
+                left.at += (64 - ones) & left.mask;
+                right.at += ones & right.mask;
+            }
+            LMC__UNROLL for (h = 0; h < 4; h++)
+            {
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    root && p == width - 1 ? top[h] : vld1q_u8(rows.row[p] + j + 16 * h);
+                lmc__join_vectors_neon(v, width);
+                if (order)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        lmc__from_residuals_neon(v[p], width, order);
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    vst1q_u8(dst + (j + 16 * h) * width + 16 * p, v[p]);
+            }
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    done->n = i;
+    done->crc = lmc__crc32c_neon(~(uint32_t)c[0], dst + (i - n_strip) * width, LMC__STRIP_SIZE);
+}
+LMC__DEFINE_WIDTHS(lmc__join_root, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n,
+                    lmc__progress *done, uint64_t *sum),
+                   (k, dst, source, n, done, sum, width))
+
+/* Joins strip by strip if, rarely, the root is not the top plane. */
+static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
+                                    size_t n, lmc__streaming streaming)
+{
+    const unsigned width = source.width;
+    lmc__progress done = lmc__no_progress();
+    if (n >= LMC__STRIP_ELEMENTS(width) && (!source.root || source.root->plane == width - 1))
+        LMC__CALL_WIDTH(lmc__join_root, (k, dst, &source, n, &done, streaming.sum))
+    return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
+}
+#endif
+
 #if LMC__X86
-/*
- * AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
+/* AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
  * need bytes in memory, in four lanes a quarter of a strip apart. So a strip is made in a buffer.
  * While the next strip is made in another buffer, the first is drained: its CRC is computed, and it
  * is copied to dst. Vector and crc32 instructions do not compete for units. In time:
- *
  *   strip                 0        1        2             last
  *   made in buffer        0        1        0             last % 2
  *
@@ -5131,52 +5204,26 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *
  * Streaming stores need aligned addresses, but dst may start anywhere: `head` bytes before the
  * first aligned address. So the bytes that are copied while a strip is drained are shifted by head:
- *
  *   strip s in its buffer      |(head)|            ...                    |slack|
  *   copied to dst + head              |  vector | vector | ... | vector      |
  *
  * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
  * is made, its first vector is copied to the slack behind strip s, long before the last step of
- * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
- * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, so one vector
- * less of this strip is streamed.
+ * draining reads it. Normal stores, which may overlap others, write both ends of dst: a vector for
+ * the head of strip 0, and the last 32 bytes.
  *
  * Masks and planes are read exactly, since steps are whole. A list of the root is read in vectors
  * of 16 bytes from its current place, so up to 16 bytes of its slack. Other threads may see
  * streaming stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
-typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
-
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
- * addresses differ: else a load may wait until an earlier store to an address with the same low
- * bits has reached the cache. */
+ * addresses differ: else a load may wait for an earlier store with the same low bits. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
- * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
-typedef struct lmc__side_cursor {
-    const uint8_t *at;
-    size_t mask;
-} lmc__side_cursor;
-
-/* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
- * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
-LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
-                                                      uint8_t constant[64])
-{
-    lmc__side_cursor cursor;
-    memset(constant, side.value, 64);
-    cursor.at = side.list ? side.list + used : constant;
-    cursor.mask = side.list ? ~(size_t)0 : 0;
-    return cursor;
-}
-
-/* Copies `width` vectors from from + at to out + at, which is aligned. `from` is not: it is `head`
- * bytes behind the start of a buffer. */
+/* Copies `width` vectors from from + at, which is not aligned, to out + at, which is. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
                                             unsigned width)
 {
@@ -5207,8 +5254,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (root) {
         mask = root->mask;
-        left = lmc__open_side_avx2(root->left, n_strip - n_right, constant[0]);
-        right = lmc__open_side_avx2(root->right, n_right, constant[1]);
+        left = lmc__open_side(root->left, n_strip - n_right, constant[0]);
+        right = lmc__open_side(root->right, n_right, constant[1]);
     }
     for (i = n_strip; i + n_strip <= n; i += n_strip) {
         uint8_t *const out = dst + (i - n_strip) * width + head;
@@ -5217,8 +5264,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch as many bytes of the next input as are written now: that is enough, because
-             * compressed data is shorter. */
+            /* Fetch as much of the next input as is written now: compressed data is shorter. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -5283,8 +5329,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC is as in
- * split_root, and dst is streamed as in strip.h.
+/* Steps of 64 elements, in registers; the root, if any, is the top plane. The CRC: see split_root.
  *
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
@@ -5322,8 +5367,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             v[width - 1] =
                 lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
-            /* Either way counts the zeros of m. Without streams gcc has no register for the mask if
-             * the constant 64 takes one. */
+            /* Either way counts zeros. Without streams gcc has no register for the constant 64. */
             if (left) left += streams || width == 1 ? 64 - ones : (size_t)_mm_popcnt_u64(~m);
             if (right) right += ones;
         } else {
@@ -5353,8 +5397,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
 }
 
 /* Two tests that would slow down each step are made here, once for each block: whether there is a
- * root, and whether dst is streamed. Order and sum are tested in the steps. For elements of 8 bytes
- * all tests are in the steps, which have 512 bytes. */
+ * root, and whether dst is streamed. Other tests, and all tests for 8 bytes, are in the steps. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -5392,13 +5435,10 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
 
 /* == kernels/classes.h ========================================================================= */
 
-/*
- * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
- * counts[c] for each class c of the grouping.
+/* Classes of elements (spec 5.2), and count_classes: counts[c] becomes the size of class c in base.
  *
  * An element's class depends on the *key* of its prediction alone, so the block need not store it.
  * The classes are intervals of keys, one behind the other:
- *
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
@@ -5416,8 +5456,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * class or in one before it. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads
  * it fill it, and only for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly.
- */
+ * base is read exactly. */
 
 #define LMC__TALLY_STEP 512u
 #define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
@@ -5428,8 +5467,7 @@ LMC__INLINE size_t lmc__tally_row(size_t n)
     return n / LMC__TALLY_STEP * LMC__TALLY_GROUPS + LMC__PAD;
 }
 
-/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * the CRC-32C crc; next[c] of them are in class c. */
+/* What a loop of group or ungroup has done: n elements, their CRC-32C; next[c] are in class c. */
 typedef struct lmc__delta_progress {
     size_t n, next[LMC__MAX_CLASSES];
     uint32_t crc;
@@ -5482,7 +5520,6 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 /* low_bytes: the lowest byte of each element of `width` vectors. Each of log2(width) steps drops
  * every other byte. keys: a shift moves the key to the lowest byte. Here the width is 4. An
  * element, whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
- *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
  *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
@@ -5531,46 +5568,68 @@ LMC__DEFINE_KEYS(avx2, LMC__INLINE_AVX2, __m256i)
 LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 #undef LMC__DEFINE_KEYS
-
 #endif
 
 #if LMC__NEON
-/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: such a sum cannot
- * overflow in 255 steps. vaddlv adds the 16 bytes without overflow. */
-LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                              size_t n, unsigned width,
-                                              const lmc__grouping *grouping)
+/* Adds to up_to[c], for `sums` classes, how many keys are at most highest[c]; 16 divides n. A
+ * comparison gives -1 for true, which is subtracted from a sum of 8 bits; this cannot overflow in
+ * 255 steps. `sums` is a constant, so the sums stay in registers. */
+LMC__INLINE void lmc__count_keys_neon(size_t *up_to, const uint8_t *base, size_t n, unsigned width,
+                                      const uint8x16_t *highest, unsigned sums)
 {
-    const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* up_to[c]: elements of classes 0 .. c */
-    uint8x16_t highest[LMC__MAX_CLASSES];
+    size_t i, end;
     unsigned c;
-    lmc__set_highest_neon(highest, grouping);
-    while (i + 16 <= n) {
-        const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* before a sum can overflow */
-        uint8x16_t sum[LMC__MAX_CLASSES];
-        for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
-        for (; i < end; i += 16) {
+    for (i = 0; i < n;) {
+        uint8x16_t sum[8];
+        LMC__UNROLL for (c = 0; c < sums; c++) sum[c] = vdupq_n_u8(0);
+        for (end = i + lmc__min(255 * 16, n - i); i < end; i += 16) {
             const uint8x16_t keys = lmc__load_keys_neon(base + i * width, width);
-            /* minus -1 is plus 1 */
-            for (c = 0; c + 1 < n_classes; c++)
-                sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
+            LMC__UNROLL for (c = 0; c < sums; c++) sum[c] =
+                vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* a size_t has room for all elements */
-        for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
+        LMC__UNROLL for (c = 0; c < sums; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
-    up_to[n_classes - 1] = i;
-    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
-    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
+/* Passes of five or eight sums: most blocks have up to six classes, and the last needs none. */
 static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                     unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
+    const unsigned n_classes = grouping->n_classes;
+    const size_t whole = n & ~(size_t)15;
+    size_t up_to[LMC__MAX_CLASSES] = {0}; /* up_to[c]: elements of classes 0 .. c */
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    unsigned c;
     (void)tally;
-    LMC__FOR_WIDTH(lmc__count_classes_body_neon(counts, base, n, w, grouping));
+    memset(highest, 0, sizeof highest);
+    lmc__set_highest_neon(highest, grouping);
+    for (c = 0; c + 1 < n_classes; c += 8)
+        LMC__FOR_WIDTH(if (n_classes - c > 6)
+                           lmc__count_keys_neon(up_to + c, base, whole, w, highest + c, 8);
+                       else lmc__count_keys_neon(up_to + c, base, whole, w, highest + c, 5));
+    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
+    up_to[n_classes - 1] = whole;
+    lmc__count_elements(counts, base + whole * width, n - whole, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+}
+
+/* m[c]: which of 64 elements are in class c. */
+LMC__INLINE void lmc__find_classes_neon(uint64_t m[LMC__MAX_CLASSES], const uint8_t *base,
+                                        unsigned width, const uint8x16_t *highest,
+                                        unsigned n_classes)
+{
+    uint8x16_t keys[4], one[4];
+    uint64_t before = 0;
+    unsigned j, c;
+    LMC__UNROLL for (j = 0; j < 4; j++) keys[j] = lmc__load_keys_neon(base + 16 * j * width, width);
+    for (c = 0; c + 1 < n_classes; c++) {
+        uint64_t up_to;
+        LMC__UNROLL for (j = 0; j < 4; j++) one[j] = vcleq_u8(keys[j], highest[c]);
+        up_to = lmc__to_bits_neon(one);
+        m[c] = up_to & ~before;
+        before = up_to;
+    }
+    m[c] = ~before;
 }
 #endif
 
@@ -5803,8 +5862,7 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
 }
 #endif
 
-/* The ones of a word are the elements of one group in one class. Their numbers in eight groups are
- * the bytes of a word, which is stored in the tally. */
+/* The ones of a word are the elements of one group in one class: their number goes to the tally. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)
@@ -5845,9 +5903,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 
 /* == kernels/group.h =========================================================================== */
 
-/*
- * group: turns a block with a prediction into lists of residual bytes (spec 5.1, 5.2), in one pass:
- *
+/* group: turns a block with a prediction into lists of residual bytes (spec 5.1, 5.2), in one pass:
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
  *
@@ -5858,7 +5914,6 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  *
  * In each step the vector tiers bring the elements of a class together. Then each plane is stored
  * at the end of its list. Here is one plane of a step of eight elements in two classes:
- *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
  *     stored at the end of class 0's list       a d f g . . . .    next[0] += 4
@@ -5871,8 +5926,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  *
  * src and base are read exactly. They may change meanwhile, so they are read only once: lists and
  * CRC are of the same bytes. No arrays may overlap. The sizes of the lists come from count_classes
- * with the same grouping.
- */
+ * with the same grouping. */
 
 #ifndef LMC_NO_ENCODER
 /* Groups the m elements at src, which have numbers from done->n on; updates done. */
@@ -5907,8 +5961,7 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     memcpy(done->next, next, sizeof next);
 }
 
-/* Groups elements [done->n, n) one by one, a strip at a time. This defines group; the other tiers
- * end with it. */
+/* Groups elements [done->n, n), a strip at a time. This defines group; other tiers end with it. */
 static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                 const lmc__delta_block *block, lmc__delta_progress *done)
 {
@@ -6134,8 +6187,7 @@ LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, cons
             LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
                 lmc__store_avx512(rows.row[0][p] + from, v[h][p]);
         }
-        /* `here` without the elements above class c is class c. The last class's highest key is
-         * 255: no key is above it. */
+        /* `here` without what is above class c is class c; nothing is above the last (key 255). */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above0 = _mm512_cmpgt_epu8_mask(keys[0], highest[c]),
                             above1 = _mm512_cmpgt_epu8_mask(keys[1], highest[c]),
@@ -6193,8 +6245,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 
 /* == kernels/ungroup.h ========================================================================= */
 
-/*
- * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
+/* ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
  * sides->side[c][p], where c is the class of base's element i. For natural planes, p < n_natural,
  * it is byte i of side[0][p], which is always a list, of exactly n bytes without slack. The bytes
  * are a residual, which with base's element gives the element of dst. dst may be base: a step reads
@@ -6213,8 +6264,7 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  * decoder has made the lists as long as count_classes says.
  *
  * A side that is a constant needs no shuffle: its value is masked by the class. The value 0, the
- * most frequent one (no change), needs nothing at all.
- */
+ * most frequent one (no change), needs nothing at all. */
 
 /* Takes the bytes of a residual from its class's lists and the natural planes. Here, next[] counts
  * the elements of all classes, even of classes without a list. */
@@ -6234,8 +6284,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
-        /* a natural plane has a byte for each element, in place i; a class's list is at its own
-         * place */
+        /* a natural plane has a byte for each element, in place i; a list is at its own place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
@@ -6269,13 +6318,11 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
 
 #if LMC__NEON || LMC__X86
 /* Sides as the steps need them: in a natural plane all classes have the constant zero; after the
- * loop over classes the plane's vector replaces these zeros.
- *
- * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
+ * loop over classes the plane's vector replaces these zeros. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in at least one of its planes */
+    int any_list[LMC__MAX_CLASSES]; /* in its planes; else places and next[c] are not needed */
 } lmc__spread;
 
 /* Called once for each block. memset gives all other sides a NULL list and the value 0. */
@@ -6307,7 +6354,6 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *
  * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
  * place, behind those of the first; both loads are within 32 bytes from next[c] on:
- *
  *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
@@ -6434,21 +6480,18 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         __m512i keys;
         lmc__touch_ahead(dst, i * width);
         lmc__fetch_next_avx512(streaming, i, per_element);
-        /* All of the step's base is in registers before anything of it is written: dst may be
-         * base. */
+        /* All of the step's base is in registers before it is written: dst may be base. */
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
-        /* here minus what is above class c is class c; the last class has nothing above it, so it
-         * gets all that is left */
+        /* `here` without what is above class c is class c; nothing is above the last (key 255) */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side *const side = &s.from.side[c][p];
-                /* a list is spread to the class's places, a constant is copied to them; for the
-                 * constant 0 they keep the zeros from the start */
+                /* a list is spread to the class's places, a constant is copied; zeros stay */
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -6475,8 +6518,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* after the fold, which in the first step gives sum[0] = v[0], because sums start as
-         * zero */
+        /* after the fold, which in the first step gives sum[0] = v[0]: sums start as 0 */
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
     }
@@ -6507,8 +6549,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 
 /* == kernels/patch.h =========================================================================== */
 
-/*
- * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
+/* patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
  * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
  * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
  * bytes; the element of base and this residual give the element of dst. dst may be base; then only
@@ -6521,10 +6562,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * tally was filled by count_classes of the same table, for the same base and grouping. With it,
  * elements that have not changed are only copied and added to the CRC.
  *
- * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far both arrays are read; LMC__PAD bytes behind this end may be read, too. A number
- * beyond the class's elements changes nothing.
- */
+ * Numbers ascend strictly in each class; LMC__NO_CHANGE, at the end, decides how far both arrays
+ * are read; LMC__PAD more bytes may be. A number beyond the class's elements changes nothing. */
 
 /* Notes element i before it changes. */
 LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
@@ -6595,11 +6634,88 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
     return lmc__patch_rest(k, dst, changes, &block, &done, undo);
 }
 
+#if LMC__NEON || LMC__X86
+/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
+LMC__INLINE_VEC unsigned LMC__VEC(find_one)(uint64_t m, unsigned rank)
+{
+    const uint64_t ones = LMC__ONES8, high = ones << 7;
+#if LMC__NEON
+    const uint64_t up_to = lmc__begin_ones_neon(m);
+#else
+    const uint64_t pairs = m - (m >> 1 & ones * 0x55),
+                   quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
+                   up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
+#endif
+    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    const unsigned shift =
+                       8 * (unsigned)__builtin_popcountll(((rank * ones | high) - up_to) & high),
+                   before = (unsigned)(up_to << 8 >> shift & 255);
+    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
+}
+#endif
+
+#if LMC__NEON
+/* Steps of 64 elements. A change is found by its rank in its class's mask; all masks of a step are
+ * made before it changes an element, so dst may be base. */
+LMC__INLINE void lmc__patch_steps_neon(uint8_t *dst, const lmc__patches *changes,
+                                       const lmc__delta_block *block, size_t n, unsigned width,
+                                       const uint8x16_t *highest, lmc__patch_progress *done,
+                                       lmc__undo *undo)
+{
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const lmc__patches from = *changes;
+    const unsigned n_classes = own.grouping->n_classes;
+    uint64_t m[LMC__MAX_CLASSES];
+    size_t i;
+    unsigned c;
+    for (i = done->n; i < n; i += 64) {
+        lmc__find_classes_neon(m, own.base + i * width, width, highest, n_classes);
+        if (dst != own.base) memcpy(dst + i * width, own.base + i * width, 64 * width);
+        for (c = 0; c < n_classes; c++) {
+            const uint32_t first = done->seen[c],
+                           end = first + (uint32_t)__builtin_popcountll(m[c]);
+            done->seen[c] = end;
+            while (from.at[c][done->next[c]] < end) {
+                const uint32_t next = done->next[c]++;
+                const size_t at = i + lmc__find_one_neon(m[c], from.at[c][next] - first);
+                const uint64_t b = lmc__load_element(own.base, at, width);
+                lmc__note_undo(undo, at, b, width);
+                lmc__store_element(
+                    dst, at,
+                    lmc__restore_element(lmc__load_element(from.residual[c], next, width), b, width,
+                                         own.order),
+                    width);
+            }
+        }
+    }
+    done->n = n;
+}
+
+static uint32_t lmc__patch_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                const lmc__patches *changes, size_t n, unsigned width,
+                                enum lmc__order order, const lmc__grouping *grouping,
+                                const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, order, grouping};
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    lmc__patch_progress done;
+    size_t i, end;
+    (void)tally;
+    (void)streaming;
+    memset(&done, 0, sizeof done);
+    lmc__set_highest_neon(highest, grouping);
+    for (i = 0; i + 64 <= n; i = end) {
+        end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)63);
+        LMC__FOR_WIDTH(lmc__patch_steps_neon(dst, changes, &block, end, w, highest, &done, undo));
+        done.crc = k->crc32c(done.crc, dst + i * width, (end - i) * width);
+    }
+    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
+}
+#endif
+
 #if LMC__X86
-/*
- * In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
+/* In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
  * bytes say how many elements of the class each group of 64 has:
- *
  *     of class c           2        2        2                 difference of two rows of the tally
  *     up_to                       2        4        6
  *     at - seen = 3  -->  up_to <= 3 holds once: group 1, in which it is number 3 - 2 = 1
@@ -6607,8 +6723,7 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *                                      ^
  *
  * dst may be base, and a changed element may get another key, while the keys of its group may be
- * needed again. So elements are written only when all changes of a chunk are computed.
- */
+ * needed again. So elements are written only when all changes of a chunk are computed. */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
@@ -6624,9 +6739,8 @@ typedef struct lmc__pending {
     uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
-/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
- * last class, which has no row, these are all 64. here: -1 for groups that the block has, else
- * 0. */
+/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on: all 64
+ * for the last class, which has no row. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -6708,24 +6822,11 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
-LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
-{
-    const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
-    const uint64_t pairs = m - (m >> 1 & ones * 0x55),
-                   quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
-                   up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
-    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
-    const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
-                   before = (unsigned)(up_to << 8 >> shift & 255);
-    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
-}
-
 /* The same, by pdep if that is fast: it is microcoded on Zen 1 and 2. */
 LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
     if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
-    return lmc__find_one_by_sums(m, rank);
+    return lmc__find_one_avx2(m, rank);
 }
 
 /* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
@@ -6857,9 +6958,8 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* Restores the whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
- * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
- * copied. */
+/* Restores the whole steps of the tally, then the rest. A strip is copied first, unless dst is
+ * base: to dst or, if it is streamed, to a buffer, aligned so that loads cross no lines. */
 #define LMC__END_STRIP(isa, streams)                                                               \
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \
@@ -6906,8 +7006,7 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 
 /* == kernels/changes.h ========================================================================= */
 
-/*
- * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
+/* Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
  * list_changes: lists in `changed` the elements of src that differ from those of base. Returns
  * their number, or SIZE_MAX if it exceeds `most`. changed has room for `most` elements; LMC__PAD
@@ -6921,8 +7020,7 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
  * counts[c] = elements of class c in base. The class of a changed element follows from
  * changed->before, even if base was changed later: so the lists have the lengths that count_classes
  * gave for changed->before. Most of the time is for counting the many unchanged elements, with
- * vectors as in count_classes. src and base are read exactly.
- */
+ * vectors as in count_classes. src and base are read exactly. */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Compares n elements, from number `from` on. Writes the numbers of elements that differ to
@@ -6978,8 +7076,7 @@ static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t
         changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
-/* Lists changes of elements [i, n); n_changed are listed already. A strip of both arrays is copied,
- * then compared. */
+/* Lists changes of elements [i, n); n_changed are listed already. Compares copies of a strip. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
@@ -7137,8 +7234,7 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 }
 #endif
 
-/* The state of rank_changes: the first n elements are done. `next` of them have changed, and
- * counts[c] of them are of class c. */
+/* The state of rank_changes after n elements: `next` have changed, and counts[c] are of class c. */
 typedef struct lmc__ranking {
     uint32_t *ones[LMC__MAX_CLASSES]; /* the place of the next rank of each class */
     lmc__changed changed;
@@ -7216,31 +7312,12 @@ LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASS
 LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
                                      const lmc__grouping *grouping)
 {
-    const unsigned n_classes = grouping->n_classes;
     uint8x16_t highest[LMC__MAX_CLASSES];
     uint64_t m[LMC__MAX_CLASSES];
-    unsigned p, c, j;
     lmc__set_highest_neon(highest, grouping);
     while (r->n + 64 <= n) {
-        uint8x16_t keys[4];
-        uint64_t before = 0;
-        LMC__UNROLL for (j = 0; j < 4; j++)
-        {
-            uint8x16_t b[8];
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_neon(r->base + (r->n + 16 * j) * width + 16 * p);
-            keys[j] = lmc__keys_neon(b, width);
-        }
-        for (c = 0; c < n_classes; c++) {
-            const uint64_t up_to =
-                vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(
-                                  vcleq_u8(keys[0], highest[c]), vcleq_u8(keys[1], highest[c]),
-                                  vcleq_u8(keys[2], highest[c]), vcleq_u8(keys[3], highest[c]))),
-                              0);
-            m[c] = up_to & ~before;
-            before = up_to;
-        }
-        lmc__rank_step(r, m, n_classes);
+        lmc__find_classes_neon(m, r->base + r->n * width, width, highest, grouping->n_classes);
+        lmc__rank_step(r, m, grouping->n_classes);
     }
 }
 
@@ -7346,8 +7423,7 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 
 /* == kernels/grids.h =========================================================================== */
 
-/*
- * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
+/* Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
  * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
  *     restore   symbols to elements
@@ -7370,9 +7446,7 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *
  * q with its sign fits in 17 bits. A scale is the bits of an F32 with 8 significant bits, at least
  * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantised.h). All arrays are
- * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
- * dst and second, no arrays may overlap.
- */
+ * read and written exactly. dst and src need no alignment. Only dst and second may overlap. */
 
 #ifndef LMC_NO_QUANTIZE
 /* The scale that follows from an element's prediction: about the prediction's square root times a
@@ -7389,8 +7463,7 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
-/* Symbol 0 is q = 0 by definition, whatever min is. If min is not positive, another symbol may also
- * give q = 0, and so +0: 0 times a positive scale. */
+/* Symbol 0 is q = 0, whatever min is. Others may give 0, too, and so +0: scales are positive. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -7471,8 +7544,7 @@ LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
 }
 
-/* t: the distance from the lowest border, divided by the step: the number of the element's
- * interval. */
+/* t: the distance from the lowest border, in steps: the number of the element's interval. */
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
@@ -7598,8 +7670,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 #endif
 
 /* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
- * scalar code does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses
- * by it.
+ * scalar code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by it.
  *
  * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
  * numbers. Operators wrap around, also on signed numbers.
@@ -7608,8 +7679,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
- * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
- * leaves the rest to the scalar kernel. */
+ * memcpy of a constant size is an unaligned load or store. The scalar kernels do the rest. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
 typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -7632,9 +7702,8 @@ LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
-/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0, since scales
- * are positive. The conversion is exact (17 bits to 24), and so is the product (16 bits times
- * 8). */
+/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0: scales are
+ * positive. Conversion (17 bits to 24) and product (16 bits times 8) are exact. */
 LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                   lmc__i32v scale, int32_t min)
 {
@@ -7651,7 +7720,6 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
 /* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
  * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds
  * minus the scale are compared, so that the sum itself cannot overflow:
- *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
@@ -7875,15 +7943,12 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
 }
 #endif /* LMC_NO_ENCODER */
 #endif
-
 #endif /* LMC_NO_QUANTIZE */
 
 /* == kernels/tiers.h =========================================================================== */
 
-/*
- * The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
- * through one of these tables. In a developer's build (make dev) each table and the code of its
- * tier have an object file of their own.
+/* The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
+ * through one of these tables. In a developer's build each tier is an object file.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
  *     neon         AArch64, with the instructions for CRC-32; neon_only: without
@@ -7891,15 +7956,13 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * Where a tier has no faster way, its table has the kernel of a lower tier.
- */
+ * Where a tier has no faster way, its table has the kernel of a lower tier. */
 #ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
-/* The tables in parts, in the order of the struct; each part ends with a comma. A kernel that not
- * every tier has is an argument. */
+/* The tables in parts, in the struct's order, with commas. Kernels of some tiers are arguments. */
 #ifdef LMC_NO_SNAPSHOT
 #define LMC__SUMS(crc32c, sum64) crc32c
 #else
@@ -7952,17 +8015,17 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 
 #if LMC__NEON
 /* Two tables: with the instructions for CRC-32, and without. */
-#define LMC__NEON_KERNELS(crc32c)                                                                  \
+#define LMC__NEON_KERNELS(crc32c, join_root, split_root)                                           \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
-                  lmc__join_root_strips, lmc__patch_scalar)                                        \
-    LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
+                  join_root, lmc__patch_neon)                                                      \
+    LMC__ENCODERS(neon, split_root, lmc__list_changes_scalar)                                      \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon)
+    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips)
 };
 #endif
 
@@ -8036,9 +8099,8 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
-#define LMC__ATOMIC_LOAD(p)                                                                        \
-    (*(const lmc__kernels *volatile                                                                \
-           *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
+/* MSVC: volatile loads and stores of pointers are atomic */
+#define LMC__ATOMIC_LOAD(p) (*(const lmc__kernels *volatile *)(p))
 #define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
@@ -8048,7 +8110,6 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 /* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
  * needed: a CPU also reports AVX-512 that the system has not enabled, whose instructions fault.
  * Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
- *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
@@ -8065,8 +8126,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, GFNI, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4
-     * and later have all */
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI and the rest: Ice Lake, Zen 4 and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
@@ -8117,12 +8177,31 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier. The loop ends at tier 0, scalar, which all builds have. */
-static const lmc__kernels *lmc__best_kernels(int tier)
+/* All tiers, the best first; their numbers have no order. All builds have the last, scalar. */
+static const struct lmc__tier {
+    enum lmc_tier tier;
+    const char *name;
+} lmc__tiers[] = {{LMC_TIER_AVX512, "avx512"},
+                  {LMC_TIER_AVX2, "avx2"},
+                  {LMC_TIER_NEON, "neon"},
+                  {LMC_TIER_SIMDE, "simde"},
+                  {LMC_TIER_SCALAR, "scalar"}};
+enum { LMC__N_TIERS = sizeof lmc__tiers / sizeof *lmc__tiers };
+
+/* The row of a tier; LMC__N_TIERS for an unknown one. */
+static unsigned lmc__find_tier(enum lmc_tier tier)
 {
-    const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
-    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)-- tier);
-    return k;
+    unsigned row = 0;
+    while (row < LMC__N_TIERS && lmc__tiers[row].tier != tier) row++;
+    return row;
+}
+
+/* The table of a tier, or else of the next best one; of the best if the tier is unknown. */
+static const lmc__kernels *lmc__best_kernels(enum lmc_tier tier)
+{
+    unsigned row = lmc__find_tier(tier) % LMC__N_TIERS;
+    while (!lmc_tier_is_available(lmc__tiers[row].tier)) row++;
+    return lmc__find_kernels(lmc__tiers[row].tier);
 }
 
 /* The table in use; the first call chooses it. If another thread limits the tier between the load
@@ -8132,7 +8211,7 @@ static const lmc__kernels *lmc__get_kernels(void)
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
     if (k == NULL) {
         const lmc__kernels *chosen = NULL;
-        k = lmc__best_kernels(LMC_TIER_COUNT - 1);
+        k = lmc__best_kernels(LMC_TIER_BEST);
         if (!LMC__ATOMIC_STORE_ONCE(&lmc__active_kernels, &chosen, k)) k = chosen;
     }
     return k;
@@ -8140,8 +8219,8 @@ static const lmc__kernels *lmc__get_kernels(void)
 
 LMC_API const char *lmc_tier_name(enum lmc_tier tier)
 {
-    static const char *const names[LMC_TIER_COUNT] = {"scalar", "neon", "avx2", "avx512", "simde"};
-    return (unsigned)tier < LMC_TIER_COUNT ? names[tier] : "?";
+    const unsigned row = lmc__find_tier(tier);
+    return row < LMC__N_TIERS ? lmc__tiers[row].name : NULL;
 }
 
 LMC_API int lmc_tier_is_available(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
@@ -8150,9 +8229,7 @@ LMC_API enum lmc_tier lmc_tier_current(void) { return lmc__get_kernels()->tier; 
 
 LMC_API void lmc_tier_limit(enum lmc_tier tier)
 {
-    LMC__ATOMIC_STORE(
-        &lmc__active_kernels,
-        lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
+    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels(tier));
 }
 
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
@@ -8189,35 +8266,35 @@ static const struct {
 
 /* Fails to compile unless there is one row for each number. */
 typedef char
-    lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
+    lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC__DTYPE_COUNT ? 1 : -1];
 
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
 }
 
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 {
     int i;
-    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO": no source has it */
+    for (i = 1; i < LMC__DTYPE_COUNT; i++) /* not "AUTO": no source has it */
         if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
     return LMC_AUTO;
 }
 
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
 }
 
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
 #ifndef LMC_NO_ENCODER
 static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 {
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT) dtype = LMC_AUTO;
+    if ((unsigned)dtype >= LMC__DTYPE_COUNT) dtype = LMC_AUTO;
     return (enum lmc__order)(is_own ? lmc__dtypes[dtype].own : lmc__dtypes[dtype].order);
 }
 #endif
@@ -8282,15 +8359,13 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * share of leaf i is the next 2^(15 - length[i]) of them. The shares fill the space exactly. So the
  * start of a leaf's share, in binary, is the path from the root to the leaf: 0 is left, 1 is right.
  * The share of a node at depth d is an aligned range of 2^(15 - d) places, and so a range of
- * leaves. As leaves are sorted by length, the first leaf and place of each length describe the
- * tree; nodes are not stored.
+ * leaves. Leaves are sorted by length: the first leaf and place of each length are the tree.
  *
  * A *rank* is the number of a symbol's leaf. The encoder first maps a list to ranks. An element
  * then goes left at a node if its rank is below the right child's first leaf. Symbols without a
  * code have different ranks, from the escape's on, so that they can be mapped back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
- *
  *                 depth 0: leaves [0, 5)                 list    A C A A E A B A
  *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
  *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
@@ -8349,8 +8424,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
- * such a tree. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of their masks. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -8405,8 +8479,7 @@ static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
     return children;
 }
 
-/* 1 if all elements of the node are one symbol: it has no bytes in the payload and needs no
- * list. */
+/* 1 if all elements of the node are one symbol: it has no bytes in the payload, and no list. */
 LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
@@ -8432,8 +8505,7 @@ LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 }
 
 #ifndef LMC_NO_ENCODER
-/* For a tree whose leaves have symbols: sets the symbols from the escape's rank on, and all
- * ranks. */
+/* Completes a tree whose leaves have symbols: the symbols from the escape's rank on, all ranks. */
 static void lmc__tree_set_ranks(lmc__tree *tree)
 {
     unsigned n_coded = tree->escape, i, s;
@@ -8446,8 +8518,7 @@ static void lmc__tree_set_ranks(lmc__tree *tree)
 }
 #endif
 
-/* Makes the frozen tree of a level, without ranks. flip is 0xFF for masks of mostly ones, else
- * 0. */
+/* Makes a level's frozen tree, without ranks. flip: 0xFF for masks of mostly ones, else 0. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
@@ -8494,7 +8565,6 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *
  * A symbol has 16 bits. Symbol 0 is the element +0. The others are the numbers, from 1, of a grid's
  * points q = min, min + 1, ... With a scale G, a point q is a float:
- *
  *   linear        q * G
  *   logarithmic   the float whose bits are those of G, plus q * step. The bits of a float, read as
  *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
@@ -8511,7 +8581,6 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
  * low_bits bits, and High, the other bits. Example: a linear grid with min = -3, a group with the
  * scale 0.25, low_bits = 0:
- *
  *   symbol      0    1     2     3     4    5     6     7     and so on
  *   q                -3    -2    -1    0    1     2     3
  *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
@@ -8531,17 +8600,16 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read the struct. Whoever fills it
- * owns its arrays codes and scales. */
+/* How the elements of a tensor are quantised. Who fills it owns its arrays codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales follow from the prediction; else groups have scales */
-    int is_recovered; /* elements were quantised before, and must stay exact */
+    int is_exact;     /* elements stay exact: those that are not on points are exceptions */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
     uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol */
+    uint8_t *codes;      /* encoding with a table: of symbols; codes[0]: of elements near zero */
     uint64_t group_size;
     uint16_t *scales; /* of groups (their upper halves): the tensor's; decoding, the block's */
 } lmc__quant_params;
@@ -8588,7 +8656,6 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
     for (i = 0; i < n && q->width == 2; i++)
         lmc__store16(dst + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * i)));
 }
-
 #endif
 
 /* == codec/job.h =============================================================================== */
@@ -8610,6 +8677,7 @@ typedef struct lmc__job {
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
+    int is_unparted;  /* the file does not allow Layout 3 */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
@@ -8650,9 +8718,9 @@ typedef struct lmc__job {
  *                         rows with the scales; or w <= 4 rows for the prediction, if it is
  *                         overwritten
  *   planning              while the stack has at most a row. If all elements are counted: w rows.
- *                         Else samples of the elements and of the prediction, and the planes of one
- *                         sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for a delta
- *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
+ *                         Else samples of elements and prediction, and the planes of one sample:
+ *                         3 w * 2048 bytes, from 32768 elements on 3 w * 8192 (bytes: and n / 8, or
+ *                         16384); for a delta also the changes, 4 + 2 w for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
  * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
@@ -8718,8 +8786,7 @@ typedef struct lmc__scratch {
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
  * most 15 nodes on a path have one. Decoding the last mask takes a spare of m bytes, and, for its
  * own masks, the result for m bytes at the next nesting. Encoding takes three lists of m for each
- * nesting. It takes one more list for each node on the path whose mask fits in the output only when
- * it is nested. */
+ * nesting, and one more for each node on the path whose mask fits in the output only nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -8743,8 +8810,7 @@ static int lmc__is_workspace(size_t ws_size, size_t n, unsigned width)
     return needed != 0 && ws_size >= needed;
 }
 
-/* Returns the scratch, at the workspace's first address that is a multiple of 16. *stack: the
- * rest. */
+/* Returns the scratch, at the workspace's first multiple of 16. *stack: the rest. */
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
 {
     size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
@@ -8796,12 +8862,15 @@ static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47
 #define LMC__NEST_TIME (1500u * LMC__CYCLE)
 
 /* What a level means here; see also enum lmc_level. Deltas are small, so their bits are worth more.
- * Classes have their own costs (plan_delta.h). */
+ * So are those of fp8 and int8: with fewer cycles for a bit, flat nodes would lose 0.4 % of the
+ * size. Classes have their own costs (plan_delta.h). */
 typedef struct lmc__effort {
-    uint32_t direct_worth, delta_worth; /* of a bit, as time */
-    unsigned sample;                    /* the most quarters of a sample to use; 0: all
-                                           elements, for the top plane and for lists */
-    unsigned max_classes;               /* of a delta that is not sparse */
+    uint32_t direct_worth; /* of a bit, as time, in blocks without a prediction */
+    uint32_t byte_worth;   /* the same for elements of one byte */
+    uint32_t delta_worth;
+    unsigned sample;      /* the most quarters of a sample to use; 0: all elements, for the top
+                             plane and for lists */
+    unsigned max_classes; /* of a delta that is not sparse */
 } lmc__effort;
 
 /* By level. bench/levels.c defines LMC__EFFORTS to try other values. */
@@ -8809,10 +8878,10 @@ typedef struct lmc__effort {
 #define LMC__EFFORTS static const lmc__effort
 #endif
 LMC__EFFORTS lmc__efforts[] = {
-    {3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5},                 /* fast */
-    {16 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6},                /* default */
-    {24 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7},                /* max */
-    {60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES}, /* archive */
+    {3 * LMC__CYCLE, 3 * LMC__CYCLE, 10 * LMC__CYCLE, 2, 5},
+    {16 * LMC__CYCLE, 34 * LMC__CYCLE, 40 * LMC__CYCLE, 4, 6},
+    {24 * LMC__CYCLE, 42 * LMC__CYCLE, 60 * LMC__CYCLE, 0, 7},
+    {60 * LMC__CYCLE, 60 * LMC__CYCLE, 90 * LMC__CYCLE, 0, LMC__MAX_CLASSES},
 };
 
 LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
@@ -8890,7 +8959,8 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
  *   1  values that a later version may use (UNSUPPORTED)
  *   2  n, then the payload's size: together they bound the memory that a block needs
  *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
- *      block has elements of 2 or 4 bytes, and no order or grouping
+ *      block has elements of 2 or 4 bytes, and no order or grouping; one with zeros apart has no
+ *      prediction
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
  *      are not grouped) need two classes or more, and are never in a sparse block */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
@@ -8901,8 +8971,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
-                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
-                   layout <= LMC__LAYOUT_QUANTIZED,
+                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 && layout <= LMC__LAYOUT_ZEROS,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -8917,6 +8986,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     if (layout == LMC__LAYOUT_QUANTIZED)
         LMC__VALID((width == 2 || width == 4) && !order && !grouping);
     if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__VALID(order);
+    if (layout == LMC__LAYOUT_ZEROS) LMC__VALID(!is_predicted);
     LMC__VALID(is_predicted || (!grouping && info->payload_crc == 0));
     LMC__VALID(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
                             !(grouping & LMC__SPARSE)));
@@ -9191,28 +9261,49 @@ static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eigh
            (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
+/* Estimates the bits of a list by the counts of a sample: its entropy, corrected like that, and at
+ * most its raw size. */
+static uint64_t lmc__estimate_plane(const uint32_t counts[256], size_t total)
+{
+    if (total == 0) return 0;
+    return lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
+                                               (lmc__count_symbols(counts) - 1) * 6 / 8);
+}
+
 /* Returns how many symbols get a code. The other symbols, which are the rarest, are escaped. order:
  * count << 8, descending; *escaped: how many elements of total have no code.
  *
- * For escaped symbols with counts c and their sum S, the escape loses 8 S - (S log2 S - sum of c
- * log2 c) bits, and saves nodes and lengths. So the rarest symbols are escaped while the loss is at
- * most 1/512 bit for each counted element, plus 4 bits for each symbol, which are its field in the
- * header. (Below, both sides are in 1/512 bits.) */
+ * An escaped element takes 8 bits and the longest code: if S are escaped, log2(total / S) bits, or
+ * as many as the rarest kept symbol. In a sample S also has the elements of symbols that it lacks:
+ * about as many as symbols that it has once (Good and Turing). So each code for a rare symbol makes
+ * all of these longer, and of many equally rare symbols all or none are escaped.
+ *
+ * Escaping saves a symbol's field in the header: 4 bits of the whole list, of a sample only its
+ * share. A rare symbol's count in a sample is mostly chance, which costs 3/2 bits more. The most
+ * symbols are escaped that lose at most this and 1/512 bit for each counted element. */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
-                                 uint32_t *escaped)
+                                 size_t n, uint32_t *escaped)
 {
-    uint64_t sum_log = 0; /* of c log2 c, over the escaped symbols */
+    const uint64_t saved = ((uint64_t)total << 11) / n + (total < n ? 768 : 0); /* 1/512 bits */
+    uint64_t own = 0, all_kept = 0; /* 2^-16 bits: of the escaped symbols' own codes; of the escape
+                                       if no symbol is escaped */
+    uint32_t unseen = 0, sum;
     unsigned n_kept = n_symbols, i;
+    while (total < n && unseen < n_symbols && order[n_symbols - 1 - unseen] >> 8 == 1) unseen++;
     *escaped = 0;
-    for (i = n_symbols - 1; i >= 1; i--) {
-        const uint32_t count = order[i] >> 8, sum = *escaped + count;
-        const uint64_t with_log = sum_log + (uint64_t)count * lmc__log2(count);
-        const uint64_t loss =
-            ((uint64_t)sum * (8u << 16) + with_log - (uint64_t)sum * lmc__log2(sum)) >> 8;
-        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11)) break;
-        *escaped = sum;
-        sum_log = with_log;
-        n_kept = i;
+    sum = unseen;
+    for (i = n_symbols; i >= 1; i--) {
+        const uint32_t rarest = order[i - 1] >> 8, weight = sum < rarest ? sum : rarest;
+        const uint64_t bits =
+            sum ? sum * ((uint64_t)(8u << 16) + lmc__log2(total) - lmc__log2(weight)) : 0;
+        if (i == n_symbols) {
+            all_kept = bits;
+        } else if (bits <= own + all_kept + ((total + (n_symbols - i) * saved) << 7)) {
+            *escaped = sum - unseen;
+            n_kept = i;
+        }
+        sum += rarest;
+        own += (uint64_t)rarest * (lmc__log2(total) - lmc__log2(rarest));
     }
     return n_kept;
 }
@@ -9304,7 +9395,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
             if (255 - (order[s] & 255) <= last) order[n_symbols++] = order[s];
     }
     lmc__sort_descending(order, n_symbols);
-    n_kept = lmc__choose_kept(order, n_symbols, total, &escaped);
+    n_kept = lmc__choose_kept(order, n_symbols, total, n, &escaped);
     escaped += above;
     has_escape = escaped || (sampled && n_symbols < 256) || n_symbols == 1;
     n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: there is no escape if 256 are
@@ -9362,8 +9453,9 @@ typedef struct lmc__block {
     unsigned width;
     enum lmc__order order, own; /* with and without a prediction (see dtypes.h) */
     enum lmc_level level;
-    uint64_t *sum; /* gets the elements' sum64 if they are coded as planes; or NULL */
-    int may_group; /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
+    uint64_t *sum;      /* gets the elements' sum64 if they are coded as planes; or NULL */
+    int may_group;      /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
+    int may_part_zeros; /* 0: Layout 3 is not allowed (see is_unparted in job.h) */
 } lmc__block;
 
 /* Sets what follows from src and the dtype. */
@@ -9610,8 +9702,7 @@ static void lmc__put_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_
  * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
  * bits). So if a position is less than n, all before it are, too. */
 
-/* Loads bits [at, at + 64) of the size bytes at p. The highest at & 7 bits of the result are zero,
- * as are bits behind the end. */
+/* Loads bits [at, at + 64) of size bytes at p. The top at & 7, and those behind the end, are 0. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -9671,8 +9762,7 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* Reads the next `count` positions: at least 1, at most all that are left. They are valid only if
- * it returns LMC_OK. */
+/* Reads the next `count` positions, at least 1, at most all. Valid only if it returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
@@ -10102,7 +10192,6 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
     return LMC__PUT_SPOILED;
 }
 
-#ifndef LMC_NO_QUANTIZE
 /* Writes a list of n > 0 bytes in the best way, without changing row. work and spare are lists;
  * sample: as quarters of lmc__choose_list. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
@@ -10119,7 +10208,71 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     }
     return lmc__put_raw(e, row, n);
 }
-#endif
+
+/* == codec/plan_zeros.h ======================================================================== */
+
+/* Whether a block's zeros are coded apart (put_zeros.h), by a sample. */
+
+/* Zeros are coded apart if more than this part of the elements is zero. */
+#define LMC__ZEROS_ONE_IN 64u
+/* Bits of the headers of a mask's tree, and of lists. */
+#define LMC__ZEROS_HEADERS 1024u
+
+/* Sets the mask of n elements, in planes: a bit is 1 unless the element is a zero. any: a list for
+ * the work. Returns the number of ones. */
+static size_t lmc__mark_others(const lmc__kernels *k, uint8_t *mask, uint8_t *any,
+                               const lmc__planes *planes, size_t n, const lmc__block *block)
+{
+    const uint64_t sign = block->own == LMC__ORDER_FLOAT ? LMC__ONES8 : 0;
+    size_t i;
+    unsigned p;
+    for (i = 0; i < n; i += 8) {
+        uint64_t bits = lmc__load64(planes->row[0] + i) & ~sign;
+        for (p = 1; p < block->width; p++) bits |= lmc__load64(planes->row[p] + i);
+        lmc__store64(any + i, bits);
+    }
+    return k->partition(mask, NULL, NULL, any, n, 1);
+}
+
+/* Bits of `total` decisions, of which k are one way, at their entropy. */
+static uint64_t lmc__decision_bits(uint32_t k, uint32_t total)
+{
+    uint32_t counts[256] = {0};
+    counts[0] = k;
+    counts[1] = total - k;
+    return lmc__entropy(counts, total);
+}
+
+/* Whether zeros apart are worth their time, by a sample of n elements, in planes. A block without
+ * zeros is recognised by the counts of its top plane, so this is not called for it. Times are those
+ * of partitioning and merging each plane once more. */
+static int lmc__are_zeros_worth(lmc__encoder *e, const lmc__planes *planes, size_t n,
+                                const lmc__block *block)
+{
+    uint8_t *const top = e->stack.top, *const mask = lmc__push_list(&e->stack, (n + 7) / 8),
+                   *const any = lmc__push_list(&e->stack, n);
+    uint32_t counts[256], n_zeros, n_negative = 0;
+    uint64_t as_planes = 0, apart, time;
+    size_t i;
+    unsigned p;
+    e->stack.top = top;
+    if (!mask || !any) return 0;
+    n_zeros = (uint32_t)(n - lmc__mark_others(e->k, mask, any, planes, n, block));
+    if (n_zeros <= n / LMC__ZEROS_ONE_IN || n_zeros == n) return 0;
+    for (i = 0; i < n; i++) n_negative += any[i] == 0 && planes->row[0][i];
+    apart = lmc__decision_bits(n_zeros, (uint32_t)n) + lmc__decision_bits(n_negative, n_zeros);
+    for (p = 0; p < block->width; p++) {
+        memset(counts, 0, sizeof counts);
+        lmc__count_bytes(counts, planes->row[p], n);
+        as_planes += lmc__estimate_plane(counts, n);
+        counts[0] -= n_zeros - (p ? 0 : n_negative);
+        counts[1] -= p ? 0 : n_negative;
+        apart += lmc__estimate_plane(counts, n - n_zeros);
+    }
+    apart += LMC__ZEROS_HEADERS * n / block->n + as_planes / LMC__MIN_SAVING;
+    time = (uint64_t)(block->width * lmc__merge_time[1]) * n;
+    return apart < as_planes && (as_planes - apart) * e->worth > time;
+}
 
 /* == codec/plan_planes.h ======================================================================= */
 
@@ -10140,6 +10293,52 @@ static const uint32_t *lmc__count_top(lmc__encoder *e, const lmc__block *block)
     return counts;
 }
 
+/* Bytes of fp8 and int8 have some 200 symbols, for which a usual sample is too small. From this
+ * size on, a block of bytes has a *long sample*: an eighth of the block, but at least 16384. */
+#define LMC__LONG_SAMPLE_FROM ((size_t)1 << 15)
+
+/* Counts the long sample of a block of bytes instead of what was counted. Returns its size, or 0 if
+ * there is no room. Its runs begin where those of the usual sample do. They are at most half a step
+ * long: the last one begins in the first half of its step, so it ends within the block. */
+static uint32_t lmc__count_long_sample(lmc__encoder *e, uint32_t counts[256],
+                                       const lmc__block *block)
+{
+    const size_t step = block->n / LMC__SAMPLE_RUNS, run = step < 1024 ? 128 : step / 8,
+                 total = run * LMC__SAMPLE_RUNS;
+    uint8_t *const top = e->stack.top, *const sample = lmc__push_list(&e->stack, total);
+    if (!sample) return 0;
+    lmc__gather_runs(sample, block->src, block->n, 1, run, 0, 4);
+    e->stack.top = top;
+    memset(counts, 0, 256 * sizeof *counts);
+    lmc__count_bytes(counts, sample, total);
+    return (uint32_t)total;
+}
+
+/* A sample of weights has as many negative as positive elements, but for chance. If its counts say
+ * so, those of a number and of its negation are added up, which is as good as a sample of twice the
+ * size. Counts a and b differ by chance if (a - b)^2 / (a + b) is about 1 in the mean of all pairs;
+ * 3/2 is allowed. Returns the new total. */
+static uint32_t lmc__fold_signs(uint32_t counts[256], enum lmc__order order, uint32_t total)
+{
+    const int is_float = order == LMC__ORDER_FLOAT; /* else two's complement */
+    uint64_t chi = 0;                               /* in 1/16 */
+    unsigned s, pairs = 0;
+    for (s = 1; s < 128; s++) {
+        const uint64_t a = counts[s], b = counts[is_float ? 128 + s : 256 - s];
+        if (a + b == 0) continue;
+        chi += (a - b) * (a - b) * 16 / (a + b);
+        pairs++;
+    }
+    if (chi > pairs * (uint64_t)24) return total;
+    counts[0] *= 2;
+    counts[128] *= 2;
+    for (s = 1; s < 128; s++) {
+        const unsigned negative = is_float ? 128 + s : 256 - s;
+        counts[s] = counts[negative] = counts[s] + counts[negative];
+    }
+    return 2 * total;
+}
+
 /* The first part of a sample is enough for planes with up to this number of symbols. */
 #define LMC__FIRST_PART_BELOW 32u
 
@@ -10149,10 +10348,11 @@ static const uint32_t *lmc__count_top(lmc__encoder *e, const lmc__block *block)
  *
  *     split quarters 0, 1 -> count quarter 0 -> raw?  enough
  *                         -> count quarter 1 -> up to 32 symbols?  enough
- *     split quarters 2, 3 -> count both, of planes with more symbols
+ *     split quarters 2, 3 -> count both, of planes with more symbols; the long sample of bytes
  *
- * A block of up to 8192 elements is counted as a whole, as the first quarter. */
-static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
+ * A block of up to 8192 elements is counted as a whole, as the first quarter. The same counts find
+ * whether there are zeros: then the first quarter says whether they are coded apart. */
+static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8], int *zeros_apart,
                                  const lmc__block *block)
 {
     const unsigned width = block->width, sampled = lmc__get_effort(block->level)->sample,
@@ -10163,6 +10363,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     lmc__sample sample;
     size_t quarter, first, all;
     unsigned p, wants_all = 0; /* a bit for each plane */
+    const int may_be_long = width == 1 && n >= LMC__LONG_SAMPLE_FROM && sampled == 4;
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
     first = lmc__take_sample(e->k, &sample, 0, part, block->src, n, width, block->own);
@@ -10176,27 +10377,36 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
         lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, first - quarter);
         if (lmc__count_symbols(counts[p]) > LMC__FIRST_PART_BELOW) wants_all |= 1u << p;
     }
+    *zeros_apart = block->may_part_zeros && width > 1 &&
+                   counts[width - 1][0] > quarter / LMC__ZEROS_ONE_IN &&
+                   lmc__are_zeros_worth(e, &sample.planes, quarter, block);
     all = first;
-    if (wants_all)
+    if (wants_all && !may_be_long && !*zeros_apart)
         all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, n, width, block->own);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
-        if (choice[p] == LMC__CHOOSE_RAW) continue;
+        uint32_t total = (uint32_t)(has_all ? all : first);
+        if (choice[p] == LMC__CHOOSE_RAW || *zeros_apart) continue;
         if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + first, all - first);
-        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p],
-                                      (uint32_t)(has_all ? all : first), n, e->worth);
+        if (has_all && may_be_long) {
+            if ((total = lmc__count_long_sample(e, counts[p], block)) == 0) return 0;
+            if (2 * (size_t)total < n) total = lmc__fold_signs(counts[p], block->order, total);
+        }
+        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p], total, n, e->worth);
     }
     e->stack.top = top;
     return 1;
 }
 
-/* Sets choice[p] for each plane, and e->scratch->plans[p] for trees. Returns 0 without room. */
-static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
+/* Sets choice[p] for each plane, and e->scratch->plans[p] for trees; or *zeros_apart. Returns 0
+ * without room. */
+static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], int *zeros_apart,
+                              const lmc__block *block)
 {
     const unsigned top = block->width - 1;
     const uint32_t *counts;
-    if (!lmc__choose_by_sample(e, choice, block)) return 0;
-    if (lmc__get_effort(block->level)->sample) return 1;
+    if (!lmc__choose_by_sample(e, choice, zeros_apart, block)) return 0;
+    if (*zeros_apart || lmc__get_effort(block->level)->sample) return 1;
     counts = lmc__count_top(e, block);
     if (!counts) return 0;
     choice[top] =
@@ -10209,7 +10419,6 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
 /* Writes the payload of a block without a prediction (spec 5.1): its planes, one after another. One
  * pass over the elements (the kernel split_root) splits them, computes their CRC, and does the
  * first partition of the top plane's tree while its bytes are in registers:
- *
  *     elements -> order -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
  *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
  *              +-> CRC
@@ -10264,14 +10473,15 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
 }
 
 /* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
- * and at most cap; else 0. *crc: of the elements in the payload.
+ * and at most cap; else 0. *crc: of the elements in the payload. *zeros_apart: 1 if zeros should be
+ * coded apart instead (put_zeros.h); then it returns 0.
  *
  *   1  choose by a sample; if all planes are raw, give up: a stored block is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
  *   3  split all elements, with the top plane's root and the CRC
  *   4  code the planes one by one, in the order of the payload */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                              uint32_t *crc)
+                              uint32_t *crc, int *zeros_apart)
 {
     const size_t n = block->n;
     const unsigned width = block->width, top = width - 1;
@@ -10281,7 +10491,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     lmc__split_block split;
     unsigned p, n_leading = 0; /* raw planes before the first other plane */
 
-    if (spare == NULL || !lmc__choose_planes(e, choice, block)) return 0;
+    if (spare == NULL || !lmc__choose_planes(e, choice, zeros_apart, block) || *zeros_apart)
+        return 0;
     while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
     if (n_leading == width) return 0;
     e->out = dst;
@@ -10309,6 +10520,56 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
             put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
         }
         if (put == LMC__PUT_NO_ROOM) return 0;
+    }
+    return (size_t)(e->out - dst);
+}
+
+/* == codec/put_zeros.h ========================================================================= */
+
+/* Writes the payload of a block with zeros apart (spec/zeros.md). As planes, a zero element costs a
+ * symbol in each plane that is not raw, and 8 bits in each that is: pruned weights are a seventh
+ * larger than they need be. Here a mask tells zeros from other elements, and each plane is two
+ * lists:
+ *     elements -> split -> planes 0 .. w-1 -> any bit set? -> mask
+ *                                          -> partition by the mask -> zeros, others: lists
+ *
+ * -0 is a zero, too: pruning by a product leaves the signs. With LMC__ORDER_FLOAT the sign is the
+ * lowest bit of plane 0, so only this plane's list of zeros is more than a constant. */
+
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ * *crc: of the elements in the payload. It reads the elements once. */
+static size_t lmc__put_zeros(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                             uint32_t *crc)
+{
+    const size_t n = block->n, mask_size = (n + 7) / 8;
+    const unsigned sample = lmc__get_effort(block->level)->sample;
+    const int has_signs = block->own == LMC__ORDER_FLOAT;
+    uint8_t *const mask = lmc__push_list(&e->stack, mask_size),
+                   *const lists = lmc__push_list(&e->stack, n + LMC__PAD),
+                   *const work = lmc__push_list(&e->stack, n),
+                   *const spare = lmc__push_list(&e->stack, n);
+    lmc__planes planes;
+    size_t n_zeros, n_others;
+    unsigned p;
+    if (!mask || !lists || !work || !spare || !lmc__push_planes(e, &planes, n, block->width))
+        return 0;
+    if (block->sum) *block->sum = 0;
+    *crc =
+        e->k->split_root(e->k, &planes, NULL, block->src, n, block->width, block->own, block->sum);
+    n_others = lmc__mark_others(e->k, mask, spare, &planes, n, block);
+    n_zeros = n - n_others;
+    e->out = dst;
+    e->end = dst + lmc__min(cap, n * block->width - 1);
+    if (n_zeros == 0 || n_others == 0 || !lmc__put_list(e, mask, work, spare, mask_size, sample))
+        return 0;
+    for (p = 0; p < block->width; p++) {
+        uint8_t *const zeros = p == 0 && has_signs ? lists : NULL, *const others =
+                                                                       lists + n_zeros + LMC__PAD;
+        e->k->partition(mask, zeros, others, planes.row[p], n, 0);
+        if (!(zeros ? lmc__put_list(e, zeros, work, spare, n_zeros, sample)
+                    : lmc__put_constant(e, 0)) ||
+            !lmc__put_list(e, others, work, spare, n_others, sample))
+            return 0;
     }
     return (size_t)(e->out - dst);
 }
@@ -10394,8 +10655,7 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
- *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
- */
+ *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117 */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of each class */
     lmc__key_counts *merged;  /* scratch->merged */
@@ -10648,9 +10908,8 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
     delta->sparse = m->sparse && changes->n > 0;
 }
 
-/* Estimates the bits of a block of n elements without a prediction: the sum over its planes, each
- * estimated as in lmc__is_raw, and at most its raw size. rows: lists for the planes. The delta's
- * estimate uses the same sample, so both have similar errors. */
+/* Estimates the bits of a block of n elements without a prediction. rows: lists for the planes. The
+ * delta's estimate uses the same sample, so both have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -10660,8 +10919,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     e->k->split(rows, sample->src, total, sample->width, sample->own);
     for (p = 0; p < sample->width; p++) {
         const uint32_t *const counts = lmc__count_list(e, rows->row[p], total);
-        bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
-                                                    (lmc__count_symbols(counts) - 1) * 6 / 8);
+        bits += lmc__estimate_plane(counts, total);
     }
     return bits * n / total;
 }
@@ -10718,8 +10976,7 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
  *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
  *                                    DELTA   |   EITHER   |   DIRECT
  *     level max                    0 .. 1/2 ..................
- *                                  DELTA  |  EITHER
- */
+ *                                  DELTA  |  EITHER */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* Decides whether and how to code a block against its prediction. Both estimates come from one
@@ -10772,7 +11029,6 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
 /* Writes the payload of a block against its prediction (spec 5.2), in the form that plan_delta.h
  * has chosen. One pass over the elements and the base (the kernel group) computes the residuals,
  * sorts them into classes by the prediction, and splits them:
- *
  *     elements \                                    class 0: plane 0 .. w-1 \
  *               residual -> by the key to ->        class 1: plane 0 .. w-1  } lists, coded
  *     base     /                                    ...                     /  one by one
@@ -10798,8 +11054,7 @@ typedef struct lmc__grouped {
  * kept. Kept residuals move to the front of each list.
  *
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
- *     plane p           7           3           1        list     7 3 1
- */
+ *     plane p           7           3           1        list     7 3 1 */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -10970,25 +11225,33 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  *     lmc__encode_payload    the best of several levels            this file
  *     lmc__encode_at_level   with or without the prediction        this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
+ *     lmc__put_zeros         planes, with zeros apart              plan_zeros.h, put_zeros.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
  * The bytes of a block depend only on its elements, prediction, dtype, level and number: not on the
  * tier, and not on other blocks. */
 
-/* Encodes without the prediction, as planes, in at most cap bytes and fewer bytes than the
- * elements. This and the next three functions return how the block is coded. payload_size is 0 if
- * the payload does not fit; dst is overwritten even then. */
+/* Encodes without the prediction, as planes, perhaps with zeros apart, in at most cap bytes and
+ * fewer bytes than the elements. This and the next three functions return how the block is coded.
+ * payload_size is 0 if the payload does not fit; dst is overwritten even then. */
 static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_t cap,
                                             const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__block_coding coding;
-    e->worth = lmc__get_effort(block->level)->direct_worth;
+    int zeros_apart = 0;
+    e->worth = block->width == 1 ? lmc__get_effort(block->level)->byte_worth
+                                 : lmc__get_effort(block->level)->direct_worth;
     memset(&coding, 0, sizeof coding);
     coding.layout = LMC__LAYOUT_PLANES;
     coding.order = block->own;
-    coding.payload_size = lmc__put_planes(e, dst, cap, block, &coding.content_crc);
+    coding.payload_size = lmc__put_planes(e, dst, cap, block, &coding.content_crc, &zeros_apart);
+    if (zeros_apart) {
+        e->stack.top = top;
+        coding.layout = LMC__LAYOUT_ZEROS;
+        coding.payload_size = lmc__put_zeros(e, dst, cap, block, &coding.content_crc);
+    }
     coding.has_sum = block->sum && coding.payload_size;
     e->stack.top = top;
     return coding;
@@ -11014,7 +11277,6 @@ static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t
 
 /* Encodes in the smaller of two ways. lmc__plan_delta's verdict decides what is tried, so that most
  * blocks are coded only once:
- *
  *   1  the delta, if the verdict is DELTA; done if it takes at most delta.border bytes
  *   2  else without the prediction (direct)
  *   3  then the delta in fewer bytes than step 2 took, unless the verdict is DIRECT, or step 1 has
@@ -11120,6 +11382,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     block.level = job->level;
     block.sum = job->sum;
     block.may_group = !job->is_ungrouped;
+    block.may_part_zeros = !job->is_unparted;
     if (job->dtype == LMC_AUTO) lmc__guess_width(&e, &block);
     coding = lmc__encode_payload(&e, payload, cap, &block);
     job->has_sum = coding.payload_size && coding.has_sum;
@@ -11143,9 +11406,9 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     lmc__job job;
     unsigned width;
     if (!dst || !dst_size || !src || !ws || !options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, prediction_size, options));
     width = lmc_dtype_width(o.dtype);
-    if ((unsigned)o.dtype >= LMC_DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
+    if ((unsigned)o.dtype >= LMC__DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
         size % width || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width, width)) return LMC_ERR_WORKSPACE;
@@ -11431,16 +11694,13 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
 /* Decodes the payload of a block without a prediction (spec 5.1), which put_planes.h writes. First
  * all planes are decoded to rows. Then one pass (the kernel join_root) joins the planes to
  * elements, does the last merge of one tree, and computes the CRC:
- *
  *     plane 0 .. w-2 ---------------------> row, in the payload if the plane is raw \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * So no plane of bf16 is written to memory as a whole if the lower one is raw and the upper one a
- * tree.
+ * So no plane of bf16 is written as a whole to memory if the lower is raw and the upper a tree.
  *
- * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
- * unchanged, but a block whose CRC is wrong does not.
+ * dst is written when all of the payload is decoded: only a wrong CRC is found after that.
  *
  * join_root merges the block's last tree; encoders use it for the top plane. Other roots' masks
  * stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h counts a row. */
@@ -11468,6 +11728,52 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     return LMC_OK;
 }
 
+/* == codec/get_zeros.h ========================================================================= */
+
+/* Decodes the payload of a block with zeros apart (spec/zeros.md), which put_zeros.h writes. Each
+ * plane is two lists, one for each kind of element. The mask of elements merges them, as a node of
+ * a tree merges its sides; so the last merge is left to the kernel join_root, as in get_planes.h:
+ *     mask
+ *     plane 0 .. w-2: list of zeros, of others -> merge -> row -------> join -> dst
+ *     plane w-1: list of zeros, of others -> merge in strips ------/        +-> CRC
+ *
+ * The stack has w rows, the two lists of a plane (a row together) and a spare one: as many as in
+ * get_planes.h and one more. dst is written when all of the payload is decoded. */
+static enum lmc_status lmc__get_zeros(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
+                                      enum lmc__order order, uint32_t *crc)
+{
+    const size_t mask_size = (n + 7) / 8;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__const_planes planes;
+    lmc__merged root;
+    lmc__side side;
+    size_t n_coded;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_list(d, &side, spare, mask_size));
+    root.mask = lmc__row_of(d, &side, mask_size);
+    LMC__CHECK(root.mask, LMC_ERR_WORKSPACE);
+    LMC__VALID(lmc__is_tail_clear(root.mask, mask_size, n));
+    n_coded = d->k->count_ones(root.mask, mask_size);
+    for (p = 0; p < width; p++) {
+        planes.row[p] = root.row = lmc__push_list(&d->stack, n);
+        LMC__CHECK(root.row, LMC_ERR_WORKSPACE);
+        root.plane = p;
+        root.left.list = root.right.list = NULL;
+        root.left.value = root.right.value = 0;
+        if (n_coded < n) LMC__TRY(lmc__get_list(d, &root.left, spare, n - n_coded));
+        if (n_coded) LMC__TRY(lmc__get_list(d, &root.right, spare, n_coded));
+        if (p + 1 == width) break;
+        d->k->merge(root.row, root.mask, n, root.left, root.right);
+        d->stack.top = root.row + n + LMC__PAD;
+    }
+    LMC__VALID(d->in == d->end);
+    *crc =
+        d->k->join_root(d->k, dst, lmc__join_from(&planes, &root, width, order), n, d->streaming);
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    return LMC_OK;
+}
+
 /* == codec/get_sparse.h ======================================================================== */
 
 /* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
@@ -11476,8 +11782,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
  *
- * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
- * If few elements are coded, that is slower. */
+ * For other sparse blocks, get_delta.h makes whole planes, with zeros between coded elements. */
 
 /* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The
  * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
@@ -11565,8 +11870,7 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
 }
 
 /* Decodes the payload after the thresholds. *fits: 0 if too many elements are coded; then d and dst
- * are unchanged, and lmc__get_delta decodes the block. dst is written only when all of the payload
- * was decoded. */
+ * are unchanged, and lmc__get_delta decodes the block. dst is written only when all was decoded. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, enum lmc__order order,
                                        const lmc__grouping *grouping, const size_t *n_of,
@@ -11628,9 +11932,8 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
- * thresholds must ascend strictly from 1 on: so each class has at least one key, and each grouping
- * has only one form. */
+/* Reads the thresholds and counts the elements of each class. header: the header's Grouping.
+ * Thresholds ascend strictly from 1 on: so each class has a key, and each grouping one form. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -11660,8 +11963,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
- * Elements that a sparse block leaves out are zeros: the class's mask says where zeros are merged
- * in. */
+ * Elements that a sparse block leaves out are zeros: the class's mask says where. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -11763,7 +12065,7 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
 
 /* Finds the symbols of n F32 elements at x; returns how many are LMC__EXCEPTION. s: their
  * predictions, used only with is_predicted. With a table, each symbol becomes the nearest symbol
- * that has a code. */
+ * that has a code; +0 always keeps symbol 0, and so code 0. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
                                 uint64_t first, size_t n)
@@ -11777,13 +12079,14 @@ static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *
             k->quantize(symbols + i, x + 4 * i, q->is_predicted ? s : NULL, part, scale, &q->grid);
     }
     for (i = 0; i < n && q->table_size; i++)
-        if (symbols[i] != LMC__EXCEPTION) symbols[i] = q->table[codes[symbols[i]]];
+        if (symbols[i] != LMC__EXCEPTION && lmc__load32(x + 4 * i) != 0)
+            symbols[i] = q->table[codes[symbols[i]]];
     return exceptions;
 }
 
 /* Finds a strip's symbols, and writes the restored elements to dst, which may be the source.
  * Returns the number of exceptions, which are unchanged; their symbol is LMC__EXCEPTION. With
- * is_recovered each element that is not a point is an exception.
+ * is_exact each element that is not a point is an exception.
  *
  * A second call changes nothing: restored elements are points, or points rounded to BF16, and have
  * the same symbols. So a writer may get elements that were quantised in place. */
@@ -11797,9 +12100,9 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
             k, q, symbols, lmc__widen(x, in->elements, in->n, width),
             q->is_predicted ? lmc__widen(s, in->second, in->n, width) : NULL, in->first, in->n);
     lmc__restore_strip(k, q, s, symbols, in->second, in->first, in->n);
-    for (i = 0; i < in->n && (exceptions || q->is_recovered); i++) {
+    for (i = 0; i < in->n && (exceptions || q->is_exact); i++) {
         const uint8_t *const element = in->elements + i * width;
-        if (q->is_recovered && symbols[i] != LMC__EXCEPTION &&
+        if (q->is_exact && symbols[i] != LMC__EXCEPTION &&
             memcmp(s + i * width, element, width) != 0) {
             symbols[i] = LMC__EXCEPTION;
             exceptions++;
@@ -11811,7 +12114,6 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
 }
 
 /* Exceptions are collected in the payload:
- *
  *   | head | table | positions -->             | values -->             | end
  *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
  *
@@ -11862,7 +12164,7 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
         *crc = k->crc32c(*crc, content + i * width, n * width);
         if (!fits) continue;
         if (q->table_size)
-            for (j = 0; j < n; j++) high[i + j] = q->codes[symbols[j]];
+            for (j = 0; j < n; j++) high[i + j] = symbols[j] ? q->codes[symbols[j]] : 0;
         else k->cut_symbols(high + i, low ? low + i : NULL, symbols, n, q->low_bits);
     }
     return fits;
@@ -11957,7 +12259,7 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  * another tensor, and a reader must get the same elements. *content: the restored elements, in the
  * workspace; not set if the block was coded without loss.
  *
- * With is_recovered the elements were quantised before, and are coded exactly; if their quantised
+ * With is_exact the elements were quantised before, and are coded exactly; if their quantised
  * form does not fit, the block is coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
@@ -11980,7 +12282,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
-    if (q->is_recovered && coding.payload_size == 0) {
+    if (q->is_exact && coding.payload_size == 0) {
         lmc__job lossless = *job; /* src is not in the workspace, which is used again */
         enum lmc_status status;
         lossless.base = NULL;
@@ -12003,7 +12305,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
-
 #elif !defined(LMC_NO_ENCODER)
 
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
@@ -12012,7 +12313,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     (void)k, (void)job, (void)ws, (void)ws_size, (void)content;
     return LMC_ERR_UNSUPPORTED;
 }
-
 #endif
 
 /* == codec/get_quantised.h ===================================================================== */
@@ -12026,7 +12326,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
  * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
  * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
  * elements stay in the first cache:
- *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
  * dst may be the prediction: a strip's prediction is read before its elements are written. */
@@ -12043,7 +12342,6 @@ typedef struct lmc__quantized_head {
 } lmc__quantized_head;
 
 /* Every payload begins with these 32 bytes:
- *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
@@ -12094,10 +12392,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 }
 
 /* Reads the payload up to Low; spare: a list of info->n, which is enough for the scales' bytes, as
- * there are not more groups than elements. Tables and positions ascend strictly, so that each has
- * only one form. One check covers the sizes of table, positions and values: n_exceptions is at most
- * n, so their sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and
- * finite. */
+ * there are not more groups than elements. Tables and positions ascend strictly: each has one form.
+ * One check covers the sizes of table, positions and values: n_exceptions is at most n, so their
+ * sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and finite. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -12179,8 +12476,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
     for (i = 0; i < info->n; i += n) {
-        /* A strip that is written past the caches (d->streaming) is restored in `room`: its CRC is
-         * read from there. */
+        /* A strip that is streamed (d->streaming) is restored in `room`, where its CRC is read. */
         uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
         n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
@@ -12227,7 +12523,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
-
 #else
 
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
@@ -12236,14 +12531,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     (void)d, (void)dst, (void)base, (void)info, (void)crc;
     return LMC_ERR_UNSUPPORTED;
 }
-
 #endif
 
 /* == codec/get_block.h ========================================================================= */
 
 /* Decodes a block. Header, payload and content are each checked before they are used. The checks in
  * order, each with its status on failure:
- *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
  *   a prediction has its size     BASE_WRONG
@@ -12259,7 +12552,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  * workspace of lmc_block_workspace_size() is enough for any payload. */
 
 /* Decodes the payload of a block that is not stored: quantised elements; else classes, if there is
- * a prediction; else planes. base: the prediction, or NULL. */
+ * a prediction; else planes, perhaps with zeros apart. base: the prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -12269,6 +12562,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
         return lmc__get_quantized(d, dst, base, info, crc);
     if (base) return lmc__get_delta(d, dst, base, info, order, grouping, crc);
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS)
+        return lmc__get_zeros(d, dst, info->n, info->width, order, crc);
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
@@ -12291,8 +12586,7 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks the payload of a block with a prediction by its CRC. No other check is possible without
- * the prediction. */
+/* Checks the payload of a block with a prediction by its CRC: all that is possible without it. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -12350,8 +12644,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* Errors of the header come before errors of dst_cap, ws_size and prediction_size: the caller
- * cannot know the needed sizes without the header. */
+/* Errors of the header come before those of sizes: a caller needs the header to know these. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -12360,7 +12653,7 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     lmc_block_options o;
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, prediction_size, options));
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
     LMC__VALID(info.encoded_size == src_size);
@@ -12388,11 +12681,11 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
 #define LMC__SYMBOLS 65536u
 
 /* The quantiser owns the arrays of params. scales: one for each group; NULL if they follow from a
- * prediction. codes: NULL unless there is a table, which only blocks of older versions have. */
+ * prediction. codes: NULL unless there is a table. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
-    void *alloc_user;
+    const lmc_allocator *allocator;
     uint64_t n;      /* elements of the tensor */
     size_t n_groups; /* number of params.scales */
 };
@@ -12429,7 +12722,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
-    if (q->is_recovered) return LMC_OK; /* these elements stay exact */
+    if (q->is_exact) return LMC_OK; /* these elements stay exact */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
     for (i = 0; i < source.n; i += n) {
         const lmc__quant_source strip =
@@ -12440,15 +12733,15 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* The quantiser may be incomplete. LMC_REALLOC gets the size of each allocation. */
+/* The quantiser may be incomplete. The allocator gets the size of each allocation. */
 LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
-    if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, LMC__SYMBOLS, 0);
+    if (q->params.codes) (void)lmc__realloc(q->allocator, q->params.codes, LMC__SYMBOLS, 0);
     if (q->params.scales)
-        (void)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof q->params.scales[0],
-                          0);
-    (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
+        (void)lmc__realloc(q->allocator, q->params.scales, q->n_groups * sizeof q->params.scales[0],
+                           0);
+    (void)lmc__realloc(q->allocator, q, sizeof *q, 0);
 }
 
 LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quantizer_info *info)
@@ -12470,7 +12763,6 @@ LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t off
     if (q->info.is_lossless) return LMC_OK;
     return lmc__quantize_range(&q->params, (uint8_t *)data, offset, size, (const uint8_t *)second);
 }
-
 #elif !defined(LMC_NO_ENCODER)
 
 /* With LMC_NO_QUANTIZE callers can only have NULL; any other pointer is refused. */
@@ -12534,9 +12826,11 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
     return parallel ? parallel->n_workers : 1;
 }
 
-static int lmc__is_parallel(const lmc_parallel *parallel)
+static enum lmc_status lmc__check_parallel(const lmc_parallel *parallel)
 {
-    return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
+    if (!parallel) return LMC_OK;
+    LMC__CHECK_CALLBACKS(parallel, run);
+    return parallel->n_workers - 1 < 1024 ? LMC_OK : LMC_ERR_ARGUMENT;
 }
 /* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
@@ -12596,8 +12890,7 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error in the order of the jobs: the error that a single worker would have found first,
- * however fast the workers were. */
+/* The first error in the order of the jobs: that which a single worker would have found first. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
@@ -12614,13 +12907,11 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
  * for one decoded block behind it. */
 
-/* Decoded tensors of this size or more do not stay in caches, so they are written past the
- * caches. */
+/* Decoded tensors of this size or more do not stay in caches: they are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
- * blocks one tree fits less well. Blocks of bytes have twice as many elements, because two bytes
- * may be a 16-bit element. */
+ * blocks one tree fits less well. Bytes, whose trees are the largest, have 2^18 (of AUTO 2^17). */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
 /* With a prediction blocks are larger: deltas hardly vary within a tensor, and headers and trees
@@ -12633,14 +12924,14 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
+    if ((unsigned)dtype >= LMC__DTYPE_COUNT ||
         (log2_block != 0 &&
          (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)
             log2_block = log2_width <= 1 ? LMC__DELTA_LOG2_BLOCK : LMC__WIDE_DELTA_LOG2_BLOCK;
-        else log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width == 0 ? 1 : 0);
+        else log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width ? 0u : dtype ? 2u : 1u);
     }
     return (size_t)1 << (log2_block + log2_width);
 }
@@ -12658,14 +12949,14 @@ static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
  * sizes do not depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
+    if (lmc__check_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
     return lmc__get_block_size(options->dtype, options->log2_block,
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
-    return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
+    return given && LMC__TAKE_OPTIONS(o, quantizer, given) == LMC_OK ? lmc__get_tensor_block_size(o)
                                                                      : 0;
 }
 
@@ -12731,12 +13022,8 @@ static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
 {
     *ws_size = lmc_tensor_workspace_size(options);
     if (*ws_size == 0) return LMC_ERR_ARGUMENT;
-    *ws = LMC_REALLOC(NULL, NULL, 0, *ws_size);
+    *ws = lmc__realloc(NULL, NULL, 0, *ws_size);
     return *ws ? LMC_OK : LMC_ERR_MEMORY;
-}
-static void lmc__free_workspace(void *ws, size_t ws_size)
-{
-    (void)LMC_REALLOC(NULL, ws, ws_size, 0);
 }
 
 /* == tensor/encode_tensor.h ==================================================================== */
@@ -12749,7 +13036,6 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
  *     one worker        a wave is one block, which is encoded at its place
  *     several workers   if dst has room for the slots of all blocks, block i is encoded to slot i.
  *                       While a wave is encoded, one more task packs the wave before it:
- *
  *                           dst   |packed....|  wave i: packing  |  wave i + 1: encoding  |
  *
  *                       Else a wave's slots begin behind the packed blocks. The wave has as many
@@ -12871,13 +13157,14 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     lmc_tensor_options o, direct;
     lmc__tensor_encoding t;
     if (!options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, quantizer, options));
+    LMC__TRY(lmc__check_parallel(o.parallel));
     options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
         status = lmc_tensor_encode(dst, dst_cap, dst_size, src, size, options, ws, ws_size);
-        lmc__free_workspace(ws, ws_size);
+        (void)lmc__realloc(NULL, ws, ws_size, 0);
         return status;
     }
     memset(&t, 0, sizeof t);
@@ -12964,8 +13251,7 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * are written, and whether past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * If another log2_block was used to encode, a block may be too large for the workspace. This is
- * checked here, before a worker uses the workspace. */
+ * A block of another log2_block may be too large for the workspace: this is checked here. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -13006,14 +13292,15 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
     lmc_tensor_options o;
     lmc__tensor_decoding t;
     if (!options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, quantizer, options));
+    LMC__TRY(lmc__check_parallel(o.parallel));
     options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
         status = lmc_tensor_decode_range(dst, size, src, src_size, offset, total_size, options, ws,
                                          ws_size);
-        lmc__free_workspace(ws, ws_size);
+        (void)lmc__realloc(NULL, ws, ws_size, 0);
         return status;
     }
     temp_size = lmc__get_tensor_block_size(options);
@@ -13065,19 +13352,19 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: no memory yet */
     size_t size, cap;
-    void *alloc_user; /* for LMC_REALLOC */
+    const lmc_allocator *allocator; /* or NULL */
 } lmc__buffer;
 
-static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
+static void lmc__init_buffer(lmc__buffer *b, const lmc_allocator *allocator)
 {
     memset(b, 0, sizeof *b);
-    b->alloc_user = alloc_user;
+    b->allocator = allocator;
 }
 
 /* Frees the memory. The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
-    if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
+    if (b->data) (void)lmc__realloc(b->allocator, b->data, b->cap, 0);
     b->data = NULL;
     b->size = b->cap = 0;
 }
@@ -13086,10 +13373,10 @@ static void lmc__free_buffer(lmc__buffer *b)
  * member `first` up to the member before `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
-static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
+static void lmc__init_buffers(void *object, size_t from, size_t to, const lmc_allocator *allocator)
 {
     for (; from < to; from += sizeof(lmc__buffer))
-        lmc__init_buffer((lmc__buffer *)(void *)((uint8_t *)object + from), alloc_user);
+        lmc__init_buffer((lmc__buffer *)(void *)((uint8_t *)object + from), allocator);
 }
 
 static void lmc__free_buffers(void *object, size_t from, size_t to)
@@ -13109,7 +13396,7 @@ static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
     needed = b->size + more;
     cap = (uint64_t)b->cap + b->cap / 2;
     cap = cap < needed || cap > SIZE_MAX / 2 ? needed : cap;
-    data = LMC_REALLOC(b->alloc_user, b->data, b->cap, (size_t)cap);
+    data = lmc__realloc(b->allocator, b->data, b->cap, (size_t)cap);
     if (!data) return LMC_ERR_MEMORY;
     b->data = (uint8_t *)data;
     b->cap = (size_t)cap;
@@ -13229,7 +13516,6 @@ static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
 }
 
 /* Pads the message to whole blocks, as the standard says (5.1.1), and writes the digest:
- *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
@@ -13318,7 +13604,6 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * of its dtype, its shape, and two sums of each leaf. They are the CRC-32C, which blocks need
  * anyway, and the sum of its words. A file is cut into *pieces*: each piece is in one block, and
  * in one leaf or in no tensor:
- *
  *     tensors   |------- A ---------------|  gap  |--- B --|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
@@ -13515,7 +13800,7 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
                             const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
-    memcpy(dst, lmc__magic, 8);
+    memcpy(dst, LMC_MAGIC, 8);
     dst[8] = LMC_FORMAT_MAJOR;
     dst[9] = LMC_FORMAT_MINOR;
     dst[LMC__ALGORITHM_AT] = 1;
@@ -13538,7 +13823,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
     dst[24] = LMC_FORMAT_MAJOR;
     dst[25] = LMC_FORMAT_MINOR;
     lmc__store32(dst + 28, k->crc32c(0, dst, 28));
-    memcpy(dst + 32, lmc__end_magic, 8);
+    memcpy(dst + 32, LMC__END_MAGIC, 8);
 }
 #endif
 
@@ -13547,17 +13832,6 @@ static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
-}
-
-/* Returns the bits LMC__FEATURE_... that the file may use. The header must have been checked. */
-static unsigned lmc__get_features(const uint8_t *header)
-{
-    return lmc__load32(header + LMC__FEATURES_AT);
-}
-
-static int lmc__is_draft(const uint8_t *magic)
-{
-    return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
 /* Checks the LMC__HEADER_SIZE bytes of a header. The version is checked before the CRC: a newer
@@ -13573,9 +13847,8 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
 {
     uint64_t features;
     size_t i;
-    LMC__CHECK(!lmc__is_draft(header), LMC_ERR_VERSION);
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R3-2 */
+    LMC__CHECK(memcmp(header, LMC_MAGIC, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);     /* R3-2 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);                                              /* R3-4 */
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
@@ -13597,20 +13870,13 @@ static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_siz
     return 1;
 }
 
-/* The error for an input that ends within its header, after size bytes. */
-static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
-{
-    if (size >= 8 && lmc__is_draft(header)) return LMC_ERR_VERSION;
-    if (size < 8 || memcmp(header, lmc__magic, 8) != 0) return LMC_ERR_NOT_LMC;
-    return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
-}
-
-/* Sets the members of info that are in the header. The header must have been checked. */
+/* Sets what the header says. Its CRC and version must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
     info->has_base = lmc__has_base(header);
-    info->features = lmc__get_features(header);
+    info->features = lmc__load64(header + LMC__FEATURES_AT); /* bits LMC__FEATURE_... */
+    info->format_major = header[8];
     info->format_minor = header[9];
 }
 
@@ -13618,31 +13884,38 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
                                                    lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
+    enum lmc_status status;
     if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
-    if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
-    LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
-    lmc__get_header_info(info, header);
-    return LMC_OK;
+    if (src_size < 8 || memcmp(header, LMC_MAGIC, 8) != 0) return LMC_ERR_NOT_LMC;
+    if (src_size < LMC__HEADER_SIZE)
+        return src_size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
+    status = lmc__check_header(header, lmc__get_kernels());
+    if (status == LMC_OK || status == LMC_ERR_UNSUPPORTED) lmc__get_header_info(info, header);
+    info->format_major = header[8];
+    info->format_minor = header[9];
+    return status;
 }
 
-/* Checks the trailer of a file of `total` bytes, whose index was found at index_at:
- *
+/* Checks the trailer of a file of `total` bytes, and sets where the index is:
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  end magic
  *
  * The file's size shows whether a file was cut and continued with the end of another file. */
-LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                                    uint64_t index_size, uint64_t total,
-                                                    const lmc__kernels *k)
+LMC__COLD static enum lmc_status lmc__check_trailer(lmc_snapshot_info *info, const uint8_t *trailer,
+                                                    uint64_t total, const lmc__kernels *k)
 {
-    LMC__VALID(memcmp(trailer + 32, lmc__end_magic, 8) == 0); /* R3-15 */
+    const uint64_t end = total - LMC__TRAILER_SIZE, at = lmc__load64(trailer);
+    LMC__VALID(memcmp(trailer + 32, LMC__END_MAGIC, 8) == 0); /* R3-15 */
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28),
                LMC_ERR_CHECKSUM);                                    /* R3-16 */
     LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R3-17 */
     LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R3-19 */
-    LMC__VALID(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
+    LMC__VALID(at >= LMC__HEADER_SIZE && at <= end && lmc__load64(trailer + 8) == end - at &&
                lmc__load64(trailer + 16) == total); /* R3-20 to R3-22 */
+    info->size = total;
+    info->index_offset = at;
+    info->index_size = end - at;
     return LMC_OK;
 }
 
@@ -13653,7 +13926,6 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  *
  * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
  * wave w - 1 is written, and the input of wave w + 1 is read:
- *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
@@ -13671,6 +13943,7 @@ typedef struct lmc__snapshot_job {
     /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
     uint8_t *content;
     int may_change;       /* encoding: job.src is the caller's memory, and may change at any time */
+    int has_base;         /* writer: 1: job.base, if it is used, is of the base */
     size_t run;           /* reader: number of the block's run */
     int is_unread;        /* restoring: the prediction is missing, so only the payload is checked */
     uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
@@ -13700,7 +13973,9 @@ typedef struct lmc__coder {
      * back to dst, and only their CRCs are checked */
     int is_written;
     /* restoring: each task writes its own block with this, instead of the sink; or NULL */
-    enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
+    enum lmc_status (*write_at)(void *user, size_t file_number, uint64_t offset, const void *data,
+                                size_t size);
+    size_t file_number; /* for write_at */
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
@@ -13722,12 +13997,13 @@ typedef struct lmc__coder {
 #define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
 /* Allocates nothing yet. */
-static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
+static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel,
+                            const lmc_allocator *allocator)
 {
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    lmc__init_buffers(c, LMC__CODER_BUFFERS, alloc_user);
+    lmc__init_buffers(c, LMC__CODER_BUFFERS, allocator);
 }
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
@@ -13902,7 +14178,8 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
-        job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
+        job->job.status =
+            c->write_at(c->sink.user, c->file_number, job->file_offset, content, info->size);
 }
 
 static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
@@ -14003,6 +14280,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
     LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED)); /* R3-12 */
+    LMC__VALID(layout != LMC__LAYOUT_ZEROS || (features & LMC__FEATURE_ZEROS));         /* R3-12 */
     LMC__VALID(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)));       /* R3-13 */
     return LMC_OK;
 }
@@ -14165,7 +14443,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     const size_t old_size = set->table.size / 8;
     lmc__buffer grown;
     size_t i;
-    lmc__init_buffer(&grown, set->table.alloc_user);
+    lmc__init_buffer(&grown, set->table.allocator);
     LMC__TRY(lmc__append(&grown, NULL, 8 * (old_size ? 2 * old_size : 64)));
     for (i = 0; i < old_size; i++)
         if (old[i]) *lmc__place_path(&grown, old[i]) = old[i];
@@ -14221,7 +14499,6 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 
 #ifndef LMC_NO_ENCODER
 /* Writes the header of a section, LMC__SECTION_HEADER_SIZE bytes:
- *
  *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary kinds begin with a lower-case letter
  *     4  size        of the body
  *    12  Head_CRC    of the bytes before
@@ -14358,8 +14635,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 }
 
 /* Skips the rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag.
- * This version knows no tag, and must refuse records with an odd tag. */
-LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
+ * This version knows no tag, and must refuse records with an odd tag. Counts them in *n. */
+LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c, uint64_t *n)
 {
     uint64_t last = 0, tag, size;
     int is_first = 1;
@@ -14371,6 +14648,7 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
+        ++*n;
     }
     return LMC_OK;
 }
@@ -14434,6 +14712,7 @@ typedef struct lmc__listed_file {
     /* After the first use of its header text (texts.h): where the text of each tensor begins, and
      * where the last text ends. */
     lmc__buffer text_at;
+    lmc__buffer hints; /* of a writer: lmc__hint */
 } lmc__listed_file;
 
 typedef struct lmc__stream {
@@ -14442,13 +14721,14 @@ typedef struct lmc__stream {
     uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
     int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
+    lmc__cursor records;      /* in the body, which only a reader keeps, in its index */
 } lmc__stream;
 
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
     size_t n_files, n_streams;
-    int has_records; /* 1: there are extension records, which this version skips */
+    uint64_t n_records; /* extension records, which this version skips */
 } lmc__listing;
 
 /* The pointer is valid until more files or streams are added. */
@@ -14461,12 +14741,12 @@ static lmc__stream *lmc__stream_at(const lmc__listing *l, size_t i)
     return (lmc__stream *)(void *)l->streams.data + i;
 }
 
-static void lmc__init_listing(lmc__listing *l, void *alloc_user)
+static void lmc__init_listing(lmc__listing *l, const lmc_allocator *allocator)
 {
     memset(l, 0, sizeof *l);
-    lmc__init_buffer(&l->files, alloc_user);
-    lmc__init_buffer(&l->streams, alloc_user);
-    lmc__init_buffer(&l->paths.table, alloc_user);
+    lmc__init_buffer(&l->files, allocator);
+    lmc__init_buffer(&l->streams, allocator);
+    lmc__init_buffer(&l->paths.table, allocator);
 }
 
 /* Adds a stream without files. */
@@ -14474,7 +14754,7 @@ static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
     LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
     *stream = lmc__stream_at(l, l->n_streams++);
-    lmc__init_buffer(&(*stream)->memory, l->streams.alloc_user);
+    lmc__init_buffer(&(*stream)->memory, l->streams.allocator);
     (*stream)->first_file = l->n_files;
     return LMC_OK;
 }
@@ -14484,7 +14764,8 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
 {
     LMC__TRY(lmc__append(&l->files, NULL, sizeof **file));
     *file = lmc__listed_at(l, l->n_files++);
-    lmc__init_buffer(&(*file)->text_at, l->files.alloc_user);
+    lmc__init_buffer(&(*file)->text_at, l->files.allocator);
+    lmc__init_buffer(&(*file)->hints, l->files.allocator);
     (*file)->stream = l->n_streams - 1;
     lmc__stream_at(l, l->n_streams - 1)->n_files++;
     return LMC_OK;
@@ -14493,8 +14774,10 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
 static void lmc__remove_stream(lmc__listing *l)
 {
     lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
-    while (l->n_files > stream->first_file)
+    while (l->n_files > stream->first_file) {
         lmc__free_buffer(&lmc__listed_at(l, --l->n_files)->text_at);
+        lmc__free_buffer(&lmc__listed_at(l, l->n_files)->hints);
+    }
     l->files.size = l->n_files * sizeof(lmc__listed_file);
     lmc__free_buffer(&stream->memory);
     l->n_streams--;
@@ -14510,6 +14793,41 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
+/* Hints of one tensor, in an array that is sorted by the numbers; 0 is also the file. */
+typedef struct lmc__hint {
+    size_t tensor_number;
+    lmc_tensor_hints hints;
+} lmc__hint;
+
+/* The hints for that tensor, or where they belong: then *is_there is 0. */
+static lmc__hint *lmc__find_hint(const lmc__buffer *hints, size_t number, int *is_there)
+{
+    lmc__hint *const all = (lmc__hint *)(void *)hints->data;
+    const size_t n = hints->size / sizeof *all;
+    size_t i;
+    LMC__FIND_FIRST(i, 0, n, all[i].tensor_number < number);
+    *is_there = i < n && all[i].tensor_number == number;
+    return all + i;
+}
+static lmc_tensor_hints lmc__hints_at(const lmc__buffer *hints, size_t i)
+{
+    const lmc_tensor_hints none = LMC_DEFAULTS;
+    int is_there = 0;
+    const lmc__hint *const found =
+        hints && hints->size ? lmc__find_hint(hints, i, &is_there) : NULL;
+    return is_there ? found->hints : none;
+}
+/* The hints for tensor t of the file; t NULL: for the file. */
+static lmc_tensor_hints lmc__hints_of(const lmc__listed_file *f, const lmc_tensor *t)
+{
+    return lmc__hints_at(&f->hints, t ? (size_t)(t - f->file.tensors) : 0);
+}
+/* The quantiser of tensor t, or NULL. */
+static const lmc__quant_params *lmc__quant_of(const lmc__listed_file *f, const lmc_tensor *t)
+{
+    return lmc__get_quant_params(lmc__hints_of(f, t).quantizer);
+}
+
 /* The number of the file that has byte `position` of the stream. If position is the stream's end:
  * the number of the first file after the stream. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
@@ -14564,7 +14882,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
  * (spec 4.1), else as a string. A dtype that is added to the enum later must be stored as a string,
  * too: lmc__append_tensors must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
-#if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
+#if LMC__DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
 #endif
 
@@ -14572,7 +14890,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* The entries of a body are parsed twice by the same functions. The first pass, with tensors NULL,
  * counts them, and checks that they are complete and that their fields are within their limits. The
- * second pass copies them, and checks the rules that compare entries. */
+ * second pass copies them, and checks the rules that compare entries. If the first pass ends at
+ * something that is not supported, the second one still looks at all before that: an entry that
+ * refers to a wrong one is corrupt, whatever follows in it (R2-11). */
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
@@ -14690,7 +15010,6 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
         t.loss.generation = lmc__take8(c);
         t.loss.measure = (enum lmc_measure)lmc__take8(c);
         t.loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);        /* R4-38 */
         LMC__VALID(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE); /* R4-38 */
     }
     if (x->tensors) {
@@ -14765,7 +15084,6 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
 
 /* Checks a FILE body and appends its stream and its files to the list. Arrays and strings are in
  * one allocation, sorted by alignment:
- *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
@@ -14776,6 +15094,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     lmc__stream *stream;
     lmc__body_parser x;
     lmc__item *items;
+    enum lmc_status status = LMC_OK;
     uint64_t i;
     int pass;
     LMC__TRY(lmc__add_stream(l, &stream));
@@ -14788,19 +15107,23 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
         LMC__VALID(x.n_files >= 1); /* R4-14 */
         x.path = "";
         x.path_size = 0;
-        for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
+        status = LMC_OK;
+        for (i = 0; i < x.n_files && status == LMC_OK; i++) status = lmc__parse_file(&x, l);
         if (pass) break;
-        l->has_records |= lmc__left(&x.c) != 0;
-        LMC__TRY(lmc__skip_records(&x.c));
+        stream->records = x.c;
+        if (status == LMC_OK) LMC__TRY(lmc__skip_records(&x.c, &l->n_records));
+        else if (status != LMC_ERR_UNSUPPORTED) return status;
+        /* one byte more, as sums with a null pointer are undefined */
         LMC__TRY(
             lmc__reserve(&stream->memory, x.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
-                                              8 * x.n_words + x.n_chars));
+                                              8 * x.n_words + x.n_chars + 1));
         x.tensors = (lmc_tensor *)(void *)stream->memory.data;
         x.items = (lmc__item *)(void *)(x.tensors + x.n_tensors);
         x.words = (uint64_t *)(void *)(x.items + x.n_tensors);
         x.chars = (char *)(x.words + x.n_words);
         x.n_tensors = x.n_words = x.n_chars = 0;
     }
+    LMC__TRY(status);
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
@@ -14846,12 +15169,16 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 
 /* Writes FILE bodies (spec 4.1). The writer parses them again (files.h) to check them. */
 
-/* The Loss that is written for a tensor; generation 0: nothing was lost. */
-static lmc_loss lmc__get_loss(const lmc_tensor *t)
+/* The Loss that is written for tensor number i, t; generation 0: nothing was lost. hints: as in
+ * lmc__listed_file, or NULL. */
+static lmc_loss lmc__get_loss(const lmc_tensor *t, size_t i, const lmc__buffer *hints)
 {
 #ifndef LMC_NO_ENCODER
-    if (lmc__get_quant_params(t->quantizer)) return lmc__get_quantizer_loss(t->quantizer);
+    const lmc_quantizer *const quantizer = lmc__hints_at(hints, i).quantizer;
+    const lmc__quant_params *const quant = lmc__get_quant_params(quantizer);
+    if (quant && !quant->is_exact) return lmc__get_quantizer_loss(quantizer);
 #endif
+    (void)i, (void)hints;
     return t->loss;
 }
 
@@ -14916,17 +15243,17 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
 /* Appends an entry, as lmc__parse_tensor reads it, after n other entries. position: where the
  * previous tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
-                                                    enum lmc_dtype dtype, uint64_t position)
+                                                    enum lmc_dtype dtype, uint64_t position,
+                                                    const lmc__buffer *hints)
 {
     const lmc__reference r = lmc__choose_reference(t, n, dtype);
-    const lmc_loss loss = lmc__get_loss(t);
+    const lmc_loss loss = lmc__get_loss(t, n, hints);
     const uint64_t gap = t->offset - position;
     const size_t middle = strlen(t->name) - r.prefix - r.suffix;
     unsigned i;
     if (loss.generation > 255) return LMC_ERR_ARGUMENT;
     if (loss.generation &&
-        (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
-         (int)loss.measure > (int)LMC_MEASURE_NMSE))
+        (!(loss.error >= 0) || loss.error > 1 || (unsigned)loss.measure - 1 > 254))
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__append8(out, (r.is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
                                    (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
@@ -14956,7 +15283,8 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
 }
 
 /* Appends all tensors. Refuses only what an entry cannot express; the parser checks the rest. */
-LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
+LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file,
+                                                     const lmc__buffer *hints)
 {
     uint64_t position = 0;
     size_t i;
@@ -14970,7 +15298,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
         if (dtype != LMC_AUTO &&
             lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) != t->size)
             return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
+        LMC__TRY(lmc__append_tensor(out, t, i, dtype, position, hints));
         position = t->offset + t->size;
     }
     return LMC_OK;
@@ -14979,7 +15307,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
 /* Appends the entries of a file and of its tensors. prefix: bytes of the path that are shared with
  * the previous entry. Refuses only what cannot be written; lmc__list_files checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
-                                                        unsigned prefix)
+                                                        unsigned prefix, const lmc__buffer *hints)
 {
     const int is_directory = file->kind == LMC_FILE_DIRECTORY,
               is_unknown = file->size == LMC_UNKNOWN_SIZE;
@@ -15007,13 +15335,14 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     }
     if (is_directory || is_unknown) return LMC_OK;
     LMC__TRY(lmc__append_varint(out, file->n_tensors));
-    return lmc__append_tensors(out, file);
+    return lmc__append_tensors(out, file, hints);
 }
 
-LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file,
+                                             const lmc__buffer *hints)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* number of files */
-    return lmc__append_file_entry(out, file, 0);
+    return lmc__append_file_entry(out, file, 0, hints);
 }
 
 /* == snapshot/texts.h ========================================================================== */
@@ -15168,7 +15497,7 @@ typedef struct lmc__run {
     size_t first_segment;
     uint32_t n_segments;
     const lmc__segment *segments;
-    int has_records;
+    uint64_t n_records;
 } lmc__run;
 
 /* How many bytes predict a byte of the run: a conversion makes 16 bits from 32. */
@@ -15196,7 +15525,6 @@ static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 }
 
 /* The fields of a RUN body that do not depend on the files:
- *
  *     varint Run_Size | varint Block_Size | u8 Prediction
  *
  * Checks that the prediction is known, and that sizes are within the limits of the format. */
@@ -15282,8 +15610,8 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
         }
         LMC__VALID(s.start == run->start + run->size); /* R4-47 */
     }
-    run->has_records = lmc__left(&c) != 0;
-    LMC__TRY(lmc__skip_records(&c));
+    run->n_records = 0;
+    LMC__TRY(lmc__skip_records(&c, &run->n_records));
     lmc__set_segments(run, segments);
     *position += run->size;
     return LMC_OK;
@@ -15355,9 +15683,10 @@ typedef struct lmc__index_builder {
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
 /* limit: bytes; 0: the default. */
-static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, void *alloc_user)
+static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit,
+                                       const lmc_allocator *allocator)
 {
-    lmc__init_buffers(b, LMC__INDEX_BUFFERS, alloc_user);
+    lmc__init_buffers(b, LMC__INDEX_BUFFERS, allocator);
     b->limit = limit ? limit : LMC__DEFAULT_INDEX_LIMIT;
     return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
 }
@@ -15647,7 +15976,6 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
  * Checks of the base, and their errors. Each check needs the checks before it:
- *
  *   opening     lmc__open_origin         the base's description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; the header names
  *                                        another base: BASE_WRONG
@@ -15692,15 +16020,17 @@ typedef struct lmc__origin {
  * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
  * that base states; the base's bytes are checked when they are read. Always free the origin. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
-                                                  const lmc_base *base, void *alloc_user)
+                                                  const lmc_base *base,
+                                                  const lmc_allocator *allocator)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
     o->listing = listing;
-    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, alloc_user);
+    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, allocator);
     o->base = base;
     if (!base) return LMC_OK;
-    if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
+    if (!base->get_file) return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(base, read);
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
@@ -15773,7 +16103,7 @@ LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_p
 LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                           const char *dtype, uint64_t size)
 {
-    lmc_base_part part = {path, name, 0, size};
+    lmc_base_part part = {path, name, 0, size, {0, 0}};
     const uint32_t found = lmc__find_part(o, &part, dtype);
     part.path = NULL;
     return found ? found : lmc__find_part(o, &part, dtype);
@@ -15782,7 +16112,6 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
 /* -- tensors whose names have another prefix in the base -- */
 
 /* Some programs add a prefix to the names of all tensors, or remove one:
- *
  *     base   model.layers.0.mlp.up.weight
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
@@ -16231,7 +16560,6 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 /* How the writer plans a file: which bytes become a run, how they are coded, and what predicts
  * them. A run has one dtype and one kind of prediction:
- *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
@@ -16241,7 +16569,6 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  * between tensors have dtype AUTO.
  *
  * What predicts the bytes:
- *
  *   bytes before the first tensor   the file's header text (texts.h), if they contain it
  *   bytes between tensors           earlier such bytes of the same size, if they can be read back:
  *                                   the headers in an archive hardly differ
@@ -16299,12 +16626,15 @@ struct lmc_writer {
     /* bytes of the small files that wait (writer_groups.h), one file after another; CRC and
      * fingerprint of each */
     lmc__buffer group, group_facts;
+    lmc__buffer file_records, index_records; /* of the next file; of the index */
+    lmc__buffer hints;                       /* for the next file; then they are in the listing */
     /* with read_back: an lmc__written_run for each run; for each block a u32, the CRC of its
      * content; the last block that was read back */
     lmc__buffer written, block_crcs, block_read;
     lmc_writer_options options;
     enum lmc_status status; /* the first error stays */
     uint64_t offset;        /* bytes that were written, or wait in parts */
+    lmc_writer_info info;   /* the members from_base_... */
     lmc__coder coder;
     lmc__index_builder index;
     lmc__listing listing; /* all files so far; a waiting file is a stream of its own */
@@ -16346,6 +16676,12 @@ struct lmc_writer {
 };
 #define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
+/* The current file, unless files wait: it was listed last. */
+static lmc__listed_file *lmc__current_file(const lmc_writer *w)
+{
+    return lmc__listed_at(&w->listing, w->listing.n_files - 1);
+}
+
 /* Whether only lmc_writer_end_file tells where the current file ends. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
@@ -16365,14 +16701,15 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
 
 /* Whether any piece of these bytes can be read back and quantised as in the snapshot. This is
  * impossible if the quantiser needs a second moment, or if elements are cut. */
-static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
+static int lmc__is_readable(const lmc__listed_file *f, uint64_t offset, uint64_t size)
 {
+    const lmc_file *const file = &f->file;
     const uint64_t end = offset + size;
     size_t i = lmc__find_tensor(file, offset);
     for (; i < file->n_tensors && file->tensors[i].offset < end; i++) {
         const lmc_tensor *const t = &file->tensors[i];
-        const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
-        if (quant && !quant->is_recovered &&
+        const lmc__quant_params *const quant = lmc__quant_of(f, t);
+        if (quant && !quant->is_exact &&
             (quant->is_predicted || (t->offset - offset) % quant->width ||
              (end < t->offset + t->size && (end - t->offset) % quant->width)))
             return 0;
@@ -16428,7 +16765,7 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
         if (part) LMC__TRY(w->options.read_back(w->options.user, number, offset, dst, part));
         for (; i < f->file.n_tensors && f->file.tensors[i].offset < offset + part; i++) {
             const lmc_tensor *const t = &f->file.tensors[i];
-            const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+            const lmc__quant_params *const quant = lmc__quant_of(f, t);
             const uint64_t from = t->offset > offset ? t->offset : offset,
                            to = lmc__min64(t->offset + t->size, offset + part);
             if (quant)
@@ -16478,44 +16815,31 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* Checks the tensor's quantiser, if there is one. The quantiser must fit the dtype, size and
  * generation of the tensor. If it needs a second moment, the tensor's twin must refer to it. */
-static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
+static enum lmc_status lmc__check_quantization(const lmc_tensor *t, const lmc_tensor_hints *hints)
 {
-    const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
-    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_dtype_find(t->dtype), t->size));
+    const lmc_twin *const twin = hints->twin;
+    const lmc__quant_params *const q = lmc__get_quant_params(hints->quantizer);
+    LMC__TRY(lmc__check_quantizer(hints->quantizer, lmc_dtype_find(t->dtype), t->size));
     if (!q) return LMC_OK;
-    if (lmc__get_quantizer_loss(t->quantizer).generation !=
-        t->loss.generation + (q->is_recovered ? 0 : 1))
+    if (lmc__get_quantizer_loss(hints->quantizer).generation !=
+        t->loss.generation + (q->is_exact ? 0 : 1))
         return LMC_ERR_ARGUMENT;
-    return !q->is_predicted || (t->twin && t->twin->conversion == LMC_CONVERT_NONE)
-               ? LMC_OK
-               : LMC_ERR_ARGUMENT;
+    return !q->is_predicted || (twin && twin->conversion == LMC_CONVERT_NONE) ? LMC_OK
+                                                                              : LMC_ERR_ARGUMENT;
 }
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Begins the file that was listed last. Twins, quantisers and base parts are taken from `given`. If
- * the bytes before the first tensor may contain the header text, they are kept in memory. */
-LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
+/* Begins the file that was listed last. If the bytes before the first tensor may contain the header
+ * text, they are kept in memory. */
+LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w)
 {
-    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's own */
-    uint64_t before, size;
-    size_t i;
+    const uint64_t before = w->file->n_tensors ? w->file->tensors[0].offset : 0;
+    uint64_t size;
     w->position = w->next = w->header_size = 0;
     w->run_left = 0;
-    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
-        w->file->base_parts = given->base_parts;
-        w->file->n_base_parts = given->n_base_parts;
-        w->file->twin = given->twin;
-    }
-    for (i = 0; i < given->n_tensors; i++) {
-        tensors[i].twin = given->tensors[i].twin;
-        tensors[i].quantizer = given->tensors[i].quantizer;
-        tensors[i].base_parts = given->tensors[i].base_parts;
-        tensors[i].n_base_parts = given->tensors[i].n_base_parts;
-    }
-    before = given->n_tensors ? tensors[0].offset : 0;
     if (before == 0 || before > LMC__MAX_TEXT_HEADER) return LMC_OK;
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(&w->listing, w->listing.n_files - 1), &size));
+    LMC__TRY(lmc__get_text_size(lmc__current_file(w), &size));
     if (size <= before) w->header_size = (size_t)before;
     return LMC_OK;
 }
@@ -16525,7 +16849,7 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *g
 /* A unit of prediction: a tensor, or a file without tensors (tensor is NULL). Both NULL: bytes
  * between tensors. */
 typedef struct lmc__unit {
-    const lmc_file *file;
+    const lmc__listed_file *file;
     const lmc_tensor *tensor;
     uint64_t start, end; /* within the stream */
 } lmc__unit;
@@ -16534,20 +16858,21 @@ typedef struct lmc__unit {
  * group: file) where the search begins; on return, that of the unit, or the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
-    lmc__unit u = {w->file, NULL, 0, 0};
+    const lmc_file *const file = w->file;
+    lmc__unit u = {lmc__current_file(w), NULL, 0, 0};
     if (w->in_group) {
         const lmc__listed_file *f = lmc__listed_at(&w->listing, *i);
         while (f->start + f->file.size <= at) f = lmc__listed_at(&w->listing, ++*i);
-        u.file = &f->file;
+        u.file = f;
         u.start = f->start;
         u.end = f->start + f->file.size;
         return u;
     }
-    u.end = u.file->size;
-    if (u.file->n_tensors == 0) return u;
-    u.tensor = u.file->tensors + *i;
-    for (; *i < u.file->n_tensors && u.tensor->offset + u.tensor->size <= at; u.tensor++) ++*i;
-    if (*i < u.file->n_tensors) {
+    u.end = file->size;
+    if (file->n_tensors == 0) return u;
+    u.tensor = file->tensors + *i;
+    for (; *i < file->n_tensors && u.tensor->offset + u.tensor->size <= at; u.tensor++) ++*i;
+    if (*i < file->n_tensors) {
         u.start = u.tensor->offset;
         u.end = u.start + u.tensor->size;
         if (u.start <= at) return u;
@@ -16577,32 +16902,33 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
         return found;
     if (twin->conversion) size *= 2;
     if (!lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) ||
-        !lmc__is_readable(&lmc__listed_at(&w->listing, twin->file_number)->file, twin->offset,
-                          size))
+        !lmc__is_readable(lmc__listed_at(&w->listing, twin->file_number), twin->offset, size))
         return found;
     found.kind = LMC__PREDICT_OWN;
-    found.conversion = twin->conversion;
+    found.conversion = (unsigned)twin->conversion;
     found.base = (uint32_t)twin->file_number + 1;
     found.base_offset = twin->offset;
     return found;
 }
 
 /* What predicts tensor t, or the file if t is NULL. Repeated calls return the same result. */
-LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
+LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w,
+                                                      const lmc__listed_file *listed,
                                                       const lmc_tensor *t)
 {
     const lmc__origin *const o = &w->origin;
-    const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
-    const lmc_base_part *const parts = t ? t->base_parts : f->base_parts;
-    const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
+    const lmc_file *const f = &listed->file;
+    const lmc_tensor_hints hints = lmc__hints_of(listed, t);
+    const lmc__quant_params *const quant = lmc__get_quant_params(hints.quantizer);
     lmc__prediction found;
     size_t i;
     memset(&found, 0, sizeof found);
     if (!quant || quant->is_predicted)
-        found = lmc__predict_by_twin(w, t ? t->twin : f->twin, t ? t->size : f->size);
+        found = lmc__predict_by_twin(w, hints.twin, t ? t->size : f->size);
     if (found.base || quant || !o->base) return found;
-    if (parts)
-        for (i = 0; i < n_parts && !found.base; i++) found.base = lmc__match_part(o, &parts[i]);
+    if (hints.base_parts)
+        for (i = 0; i < hints.n_base_parts && !found.base; i++)
+            found.base = lmc__match_part(o, &hints.base_parts[i]);
     else if (!t) found.base = lmc__match_item(o, f->path, f->path, "", f->size);
     else {
         found.base = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
@@ -16615,8 +16941,8 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
 /* Whether the twin of t is in no run yet: if so, t must be in a later run than its twin. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
-    return twin && twin->file_number == w->listing.n_files - 1 &&
+    const lmc_twin *const twin = lmc__hints_of(lmc__current_file(w), t).twin;
+    return w->options.read_back && twin && twin->file_number == w->listing.n_files - 1 &&
            (twin->offset >= w->position || t->size > w->position - twin->offset);
 }
 
@@ -16633,7 +16959,7 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
 }
 
 /* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, even with
- * a conversion (R4-47). */
+ * a conversion (R4-47). Bytes of no known dtype share trees only with others. */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16641,7 +16967,8 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
     if (w->run.conversion && gap % 2 != 0) return 0;
     return lmc_dtype_find(t[1].dtype) == w->dtype ||
-           (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
+           (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0 &&
+            (w->dtype != LMC_AUTO || w->run.prediction != LMC__PREDICT_ZERO));
 }
 
 /* Whether a run of several tensors ends after t. */
@@ -16656,23 +16983,24 @@ static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
  * tensors that follow and are coded in the same way. */
 static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
+    const lmc__listed_file *const f = lmc__current_file(w);
     const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
     uint64_t end = t->offset + t->size, large;
-    lmc__prediction by = lmc__find_prediction(w, w->file, t);
+    lmc__prediction by = lmc__find_prediction(w, f, t);
     w->dtype = lmc_dtype_find(t->dtype);
     /* If t began in an earlier run, before its twin was written, its rest may have an odd size.
      * With a conversion, such segments are refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
-    w->quant = lmc__get_quant_params(t->quantizer);
+    w->quant = lmc__quant_of(f, t);
     if (t->size >= large || w->quant) return end;
     for (t++; t < behind && t - first < (ptrdiff_t)(LMC__MAX_SEGMENTS / 2); t++) {
-        if (t->size >= large || !lmc__continues_run(w, t - 1) ||
-            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(w, t) ||
+        if (t->size >= large || !lmc__continues_run(w, t - 1) || lmc__quant_of(f, t) ||
+            lmc__repeats_run(w, t) ||
             (w->run.prediction == LMC__PREDICT_ZERO && lmc__ends_run(w, t - 1)))
             break;
-        by = lmc__find_prediction(w, w->file, t);
+        by = lmc__find_prediction(w, f, t);
         if (by.kind != w->run.prediction || by.conversion != w->run.conversion) break;
         end = t->offset + t->size;
     }
@@ -16695,7 +17023,7 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
 {
     const size_t size = w->header_size;
     const uint8_t *at = header, *const end = header + size;
-    lmc__listed_file *const f = lmc__listed_at(&w->listing, w->listing.n_files - 1);
+    lmc__listed_file *const f = lmc__current_file(w);
     uint64_t text_size;
     LMC__TRY(lmc__get_text_size(f, &text_size)); /* at most size */
     w->header_size = 0;
@@ -16736,27 +17064,35 @@ static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t si
     return NULL;
 }
 
-/* Plans the run of the gap that ends at `end`, where a tensor begins, if an earlier gap had this
- * size; else nothing. A tiny tensor with such a gap after it is part of the run. */
-static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
+/* Whether a unit is a gap: bytes between tensors, or such bytes that are listed as a tensor and
+ * that nothing else predicts. */
+static int lmc__is_gap(const lmc_writer *w, const lmc__unit *u)
 {
-    const lmc_file *const f = w->file;
+    const lmc_tensor *const t = u->tensor;
+    return !u->file || (w->options.read_back && t && strcmp(t->dtype, "BYTES") == 0 &&
+                        t->size <= LMC__MAX_GAP_SIZE &&
+                        lmc__find_prediction(w, u->file, t).kind == LMC__PREDICT_ZERO);
+}
+
+/* Plans the run that begins with the gap u, if an earlier gap had its size; else nothing. A tiny
+ * tensor with such a gap after it is part of the run. */
+static enum lmc_status lmc__plan_gap(lmc_writer *w, lmc__unit u)
+{
     uint64_t at = w->position;
-    const lmc__gap *gap = lmc__find_gap(w, at, end - at);
     size_t i = w->next;
+    const lmc__gap *gap = lmc__find_gap(w, at, u.end - at);
     if (!gap) return LMC_OK;
-    for (;;) {
-        const lmc_tensor *const t = i < f->n_tensors ? &f->tensors[i] : NULL;
-        LMC__TRY(lmc__append_segment(w, at, end - at, gap->file_number + 1, gap->offset));
-        at = end;
-        if (++i >= f->n_tensors || t->offset != at || t->size > LMC__TINY_SIZE ||
-            lmc__get_quant_params(t->quantizer) || i > w->next + LMC__MAX_SEGMENTS / 4)
-            break;
-        end = t[1].offset;
-        gap = lmc__find_gap(w, at + t->size, end - at - t->size);
-        if (!gap) break;
-        LMC__TRY(lmc__append_segment(w, at, t->size, 0, 0));
-        at += t->size;
+    while (gap) {
+        uint64_t start = u.end; /* of the next gap */
+        LMC__TRY(lmc__append_segment(w, at, start - at, gap->file_number + 1, gap->offset));
+        at = start;
+        u = lmc__unit_at(w, at, &i);
+        if (!lmc__is_gap(w, &u) && u.end - at <= LMC__TINY_SIZE && !lmc__quant_of(u.file, u.tensor))
+            u = lmc__unit_at(w, start = u.end, &i);
+        gap = lmc__is_gap(w, &u) ? lmc__find_gap(w, start, u.end - start) : NULL;
+        if (w->run.n_segments > LMC__MAX_SEGMENTS / 2) gap = NULL;
+        if (gap) LMC__TRY(lmc__append_segment(w, at, start - at, 0, 0));
+        if (gap) at = start;
     }
     w->dtype = LMC_U8;
     w->run.size = at - w->position;
@@ -16767,8 +17103,8 @@ static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 /* Plans the run that begins with unit u, in a stream of known size. */
 static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
-    if (!u.file) {
-        LMC__TRY(lmc__plan_gap(w, u.end));
+    if (lmc__is_gap(w, &u)) {
+        LMC__TRY(lmc__plan_gap(w, u));
         if (w->run.size) return LMC_OK;
     } else if (u.tensor) {
         u.end = lmc__plan_tensors(w, u.tensor);
@@ -16840,6 +17176,7 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     for (at = w->position; at < end; at = stop) {
         const lmc__unit u = lmc__unit_at(w, at, &i);
         const lmc_tensor *const t = u.tensor;
+        lmc_tensor_hints hints;
         lmc__prediction by;
         stop = lmc__min64(end, u.end);
         if (!u.file) {
@@ -16847,10 +17184,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
             continue;
         }
         by = lmc__find_prediction(w, u.file, t);
-        if (by.kind == LMC__PREDICT_BASE && (t ? t->base_parts : u.file->base_parts))
-            LMC__TRY(lmc__plan_parts(w, t ? t->base_parts : u.file->base_parts,
-                                     t ? t->n_base_parts : u.file->n_base_parts, u.start, at,
-                                     stop));
+        hints = lmc__hints_of(u.file, t);
+        if (by.kind == LMC__PREDICT_BASE && hints.base_parts)
+            LMC__TRY(lmc__plan_parts(w, hints.base_parts, hints.n_base_parts, u.start, at, stop));
         else
             LMC__TRY(lmc__append_in_reach(
                 w, at, stop - at, by.base,
@@ -17019,6 +17355,9 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
         size += job->src_size;
+        if (!block_job->has_base || !(job->dst[2] & LMC__PREDICTED)) continue;
+        w->info.from_base_size += job->src_size;
+        w->info.from_base_encoded_size += job->dst_size;
     }
     w->contents.size = c->pieces.size = 0;
     c->out_number ^= 1;
@@ -17099,6 +17438,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
     block_job->may_change = w->is_callers;
+    block_job->has_base = w->run.prediction == LMC__PREDICT_BASE;
     if ((w->quant || w->is_callers) && w->options.content_hashes) {
         block_job->content = w->contents.data + w->contents.size;
         w->contents.size += size;
@@ -17109,7 +17449,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head_size;
     job->dtype = w->dtype;
     job->level = w->options.level;
-    job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
+    job->is_ungrouped = !(w->header[LMC__FEATURES_AT] & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
+    job->is_unparted = !(w->header[LMC__FEATURES_AT] & LMC__FEATURE_ZEROS);
     job->quant = w->quant;
     if (w->quant) /* the run is one tensor, or a part of one */
         job->first_element =
@@ -17234,7 +17575,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
              limit = is_unknown ? span : LMC__FIRST_READ_SIZE; /* of the next read */
     unsigned number = 0;
     size_t kept = 0;
-    if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
+    if (!w->in_file) return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(stream, read);
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
@@ -17272,7 +17614,6 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * Two sections and a block take about 250 bytes and a tree. In a group, a file takes only its
  * entry, the entry's copy in the index, and its fingerprint. The section comes before the bytes and
  * has the sizes of all files, so small files wait in memory:
- *
  *     begin_file   the file is listed and checked, as a stream of its own; it keeps its number
  *     write        the bytes are appended to w->group, and absorbed
  *     end_file     the facts are kept; if the group is full, lmc__write_group is called
@@ -17286,16 +17627,16 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 #define LMC__GROUP_FILES 65536u
 
 /* Whether the file is to wait. It must fit into a block, have no tensors (each begins a run), no
- * twin and no dtype. The file was not checked yet. */
+ * hints, no dtype, and no records, which are of a section. The file was not checked yet. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
-    if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
-        default_dtype != LMC_AUTO ||
+    if (!w->options.group_files || !file->path || file->n_tensors || w->hints.size ||
+        w->file_records.size || default_dtype != LMC_AUTO ||
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
     if (w->origin.base && !lmc__match_item(&w->origin, file->path, file->path, "", file->size))
         w->is_moved = 1;
-    return !w->origin.base || w->is_moved || w->options.group_files > 1;
+    return !w->origin.base || w->is_moved || w->options.group_files == LMC_GROUP_ALL;
 }
 
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
@@ -17307,7 +17648,8 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     for (i = l->n_files - n; i < l->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const size_t most = lmc__min(strlen(before), strlen(file->path));
-        LMC__TRY(lmc__append_file_entry(out, file, lmc__count_shared(before, file->path, most, 1)));
+        LMC__TRY(lmc__append_file_entry(out, file, lmc__count_shared(before, file->path, most, 1),
+                                        NULL));
         before = file->path;
     }
     return LMC_OK;
@@ -17361,13 +17703,11 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 /* The writer's calls. writer_plan.h makes runs from a file's bytes, writer_blocks.h makes blocks
  * from runs, and writer_groups.h joins small files. All bytes are written once and in order, so any
  * sink can be used. The legal order of the calls:
- *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
  *               ^---------- once or more often, one at a time ----^
  *
  * Metadata may be added at any time before finish. free may be called at any time. The calls write
  * this (spec 1 and 4), and the index grows in memory:
- *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
@@ -17382,32 +17722,38 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
 {
     lmc_writer_options o;
     enum lmc_status status;
+    unsigned features; /* that the options need */
     lmc_writer *w;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     options = &o;
-    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
-        !lmc__is_level(options->level) || lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
+    features = (options->base ? (unsigned)LMC__FEATURE_BASE : 0u) |
+               (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+               (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
+    if (!writer || (features & o.without) || !lmc__is_level(o.level) ||
+        (unsigned)o.group_files > LMC_GROUP_ALL ||
+        lmc__get_block_size(LMC_U8, o.log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
-    w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
+    LMC__CHECK_CALLBACKS(sink, write);
+    LMC__TRY(lmc__check_parallel(options->parallel));
+    LMC__TRY(lmc__check_allocator(options->allocator));
+    w = (lmc_writer *)lmc__realloc(options->allocator, NULL, 0, sizeof *w);
     if (!w) return LMC_ERR_MEMORY;
     memset(w, 0, sizeof *w);
     w->options = *options;
-    lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
+    lmc__open_coder(&w->coder, options->parallel, options->allocator);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_snapshot_task;
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
-    lmc__init_listing(&w->listing, options->alloc_user);
-    lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
-    status = lmc__open_origin(&w->origin, &w->listing, options->base, options->alloc_user);
+    lmc__init_listing(&w->listing, options->allocator);
+    lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->allocator);
+    status = lmc__open_origin(&w->origin, &w->listing, options->base, options->allocator);
     if (status == LMC_OK)
-        status = lmc__open_index(&w->index, options->max_index_size, options->alloc_user);
+        status = lmc__open_index(&w->index, options->max_index_size, options->allocator);
     if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    lmc__put_header(w->header,
-                    (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-                        (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u),
+    lmc__put_header(w->header, features | (LMC__FEATURE_ZEROS & ~(unsigned)options->without),
                     options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
@@ -17435,13 +17781,20 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
     lmc__free_listing(&w->listing);
     lmc__free_origin(&w->origin);
-    (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
+    (void)lmc__realloc(w->options.allocator, w, sizeof *w, 0);
 }
 
-/* Whether reserved words of a caller's struct are not 0. They have no meaning yet. */
-static int lmc__wants_unknown(const uint64_t reserved[4])
+static enum lmc_status lmc__check_hint(const lmc_writer *w, const lmc_file *file,
+                                       const lmc__hint *hint)
 {
-    return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
+    const lmc_tensor_hints *const h = &hint->hints;
+    const int has_tensor = hint->tensor_number < file->n_tensors && file->tensors;
+    size_t i;
+    if (h->twin) LMC__CHECK_RESERVED(h->twin);
+    for (i = 0; i < h->n_base_parts && h->base_parts; i++) LMC__CHECK_RESERVED(&h->base_parts[i]);
+    if (has_tensor && (!h->quantizer || w->options.may_quantize))
+        return lmc__check_quantization(&file->tensors[hint->tensor_number], h);
+    return h->quantizer || hint->tensor_number ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
 /* Begins a file. The description is written as a FILE body and parsed by the function that readers
@@ -17453,22 +17806,24 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     enum lmc_status status;
     int is_small;
     size_t i;
-    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
+    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC__DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     if (l->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
-    if (lmc__wants_unknown(file->reserved)) return LMC_ERR_UNSUPPORTED;
-    for (i = 0; i < file->n_tensors && file->tensors; i++) {
-        if (lmc__wants_unknown(file->tensors[i].reserved)) return LMC_ERR_UNSUPPORTED;
-        if (file->tensors[i].quantizer && !w->options.may_quantize) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__check_quantization(&file->tensors[i]));
-    }
+    LMC__CHECK_RESERVED(file);
+    for (i = 0; i < file->n_tensors && file->tensors; i++) LMC__CHECK_RESERVED(&file->tensors[i]);
+    for (i = 0; i < w->hints.size / sizeof(lmc__hint); i++)
+        LMC__TRY(lmc__check_hint(w, file, (const lmc__hint *)(const void *)w->hints.data + i));
     is_small = lmc__is_small_file(w, file, default_dtype);
     if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
-    LMC__TRY(lmc__append_file(&w->body, file));
+    LMC__TRY(lmc__append_file(&w->body, file, &w->hints));
+    LMC__TRY(lmc__append(&w->body, w->file_records.data, w->file_records.size));
+    w->file_records.size = 0;
     status = lmc__list_files(l, w->body.data, w->body.size);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    w->file = &lmc__listed_at(l, l->n_files - 1)->file;
+    w->file = &lmc__current_file(w)->file;
+    lmc__current_file(w)->hints = w->hints;
+    lmc__init_buffer(&w->hints, w->options.allocator);
     w->left = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE - 1 : file->size;
     w->default_dtype = default_dtype;
     w->carry.size = 0;
@@ -17479,7 +17834,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (is_small) return LMC_OK;
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));
     LMC__TRY(lmc__index_files(&w->index, l, lmc__stream_at(l, l->n_streams - 1)));
-    return lmc__plan_file(w, file);
+    return lmc__plan_file(w);
 }
 
 /* Ends the current file. All of its bytes must have been written. If the size is unknown, the bytes
@@ -17612,6 +17967,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__grow_index(&w->index, entries, w->carry.data, w->carry.size));
+    LMC__TRY(lmc__grow_index(&w->index, entries, w->index_records.data, w->index_records.size));
     body_size = entries->size;
     if (body_size > LMC__MAX_BODY_SIZE || body_size + LMC__SECTION_HEADER_SIZE > w->index.limit)
         return LMC_ERR_LIMIT;
@@ -17663,11 +18019,12 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
 {
     size_t i;
     if (!w || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
+    *info = w->info;
     info->size = w->offset;
     for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++)
         info->size -= ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     info->is_finished = w->is_finished;
+    info->coded_size = w->coder.done;
     if (w->is_finished) memcpy(info->fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
     return LMC_OK;
 }
@@ -17748,7 +18105,7 @@ static int lmc__is_array(const lmc_array *a)
 {
     uint64_t size;
     if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
-        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
+        (unsigned)a->dtype >= LMC__DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
         return 0;
     size = lmc__tensor_size(lmc_dtype_bits(a->dtype), a->rank, a->shape);
     return size != UINT64_MAX && (a->data || size == 0);
@@ -17767,8 +18124,10 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
 {
     lmc_array spare;
     size_t i;
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n; i++) {
         if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
+        LMC__CHECK_RESERVED(&arrays[i]);
+    }
     LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
     lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
     return LMC_OK;
@@ -17857,11 +18216,11 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
     lmc__array_file f;
     enum lmc_status status;
     if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
-        n_texts > LMC__MAX_TEXTS)
+        n_texts > LMC__MAX_TEXTS || writer->hints.size)
         return LMC_ERR_ARGUMENT;
     memset(&f, 0, sizeof f);
     f.file.path = path;
-    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.alloc_user);
+    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.allocator);
     status = lmc__sort_arrays(&f, arrays, n_arrays);
     if (status == LMC_OK) status = lmc__plan_array_file(&f, texts, n_texts);
     if (status == LMC_OK) status = lmc__write_array_file(writer, &f);
@@ -17879,7 +18238,6 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
- *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
@@ -18158,6 +18516,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
             return LMC_ERR_LIMIT; /* before the caller allocates */
     r->coder.write_at = stream->n_files == 1 ? o->write_at : NULL;
+    r->coder.file_number = stream->first_file;
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
     lmc__begin_digester(&r->planner, &lmc__restored_file(r)->file);
@@ -18213,7 +18572,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
     LMC__VALID(info.size == size); /* R5-5 */
-    LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
+    LMC__TRY(lmc__check_block_features(r->at, lmc__load32(r->header + LMC__FEATURES_AT)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number];
@@ -18271,7 +18630,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
-    LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
+    LMC__TRY(lmc__check_run_features(&run, lmc__load32(r->header + LMC__FEATURES_AT)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
@@ -18306,7 +18665,7 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
  * metadata, the snapshot's fingerprint and hashes are checked, too. CRCs and fingerprints of files
  * that could not be decoded are taken from it. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+                                          lmc_snapshot_info *info)
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries, *const found = &r->found_hashes;
@@ -18329,10 +18688,15 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
     LMC__TRY(
         lmc__parse_metadata(&c, n_metadata, r->options->metadata ? &r->keys : NULL, &r->metadata));
-    LMC__TRY(lmc__skip_records(&c));
-    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
-    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==
+    LMC__TRY(lmc__skip_records(&c, &r->listing.n_records));
+    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, info->fingerprint));
+    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, info->fingerprint, LMC_FINGERPRINT_SIZE) ==
                0); /* R8-4 */
+    info->n_files = r->listing.n_files;
+    info->n_metadata = n_metadata;
+    info->n_sections = r->n_ancillary;
+    info->n_records = r->listing.n_records;
+    info->hashes_checked = r->hashes.size != 0;
     if (r->hashes.size == 0) return LMC_OK;
     LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n_metadata, &r->items));
     LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
@@ -18352,15 +18716,13 @@ static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
 }
 
 /* Restores the whole stream. No byte may follow the trailer. */
-static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+static enum lmc_status lmc__restore(lmc__restorer *r, lmc_snapshot_info *info)
 {
     const lmc__kernels *k = r->coder.wave.k;
     lmc__section section;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
-    if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
-        return lmc__short_header(r->at, (size_t)(r->end - r->at));
-    LMC__TRY(lmc__check_header(r->at, k));
+    LMC__TRY(lmc_header_parse(r->at, (size_t)(r->end - r->at), info));
     if (r->origin.base || !r->is_check) LMC__TRY(lmc__check_base(&r->origin, r->at));
     else if (lmc__has_base(r->at)) r->unread = LMC_ERR_BASE_MISSING;
     memcpy(r->header, lmc__consume(r, LMC__HEADER_SIZE), LMC__HEADER_SIZE);
@@ -18381,55 +18743,60 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         }
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
+    LMC__TRY(lmc__restore_index(r, &section, info));
     LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
-                                r->offset + LMC__TRAILER_SIZE, k));
+    LMC__TRY(lmc__check_trailer(info, r->at, r->offset + LMC__TRAILER_SIZE, k));
+    LMC__VALID(info->index_offset == index_at); /* R3-20 */
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r));
-    return r->unread;
+    return lmc__restore_metadata(r);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                       uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                                       lmc_snapshot_info *info,
                                                        const lmc_restore_options *options)
 {
     lmc_restore_options o;
-    uint8_t found[LMC_FINGERPRINT_SIZE];
+    lmc_snapshot_info found;
     enum lmc_status status;
-    lmc__restorer restorer, *const r = &restorer;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    if (!stream || !stream->read || !lmc__is_parallel(o.parallel) || o.reserved ||
-        (o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
+    lmc__restorer *r; /* 2 KiB, which would be too much for the stack */
+    if (info) memset(info, 0, sizeof *info);
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
+    if ((o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
         return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(stream, read);
+    LMC__TRY(lmc__check_parallel(o.parallel));
+    LMC__TRY(lmc__check_allocator(o.allocator));
+    r = (lmc__restorer *)lmc__realloc(o.allocator, NULL, 0, sizeof *r);
+    if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
+    lmc__open_coder(&r->coder, o.parallel, o.allocator);
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
     r->coder.sink.user = o.user;
     r->coder.task = lmc__decode_snapshot_task;
     r->coder.progress = o.progress;
     r->coder.progress_user = o.user;
-    lmc__init_listing(&r->listing, o.alloc_user);
-    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
-    status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
+    lmc__init_listing(&r->listing, o.allocator);
+    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.allocator);
+    status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.allocator);
     r->origin.in_place = o.in_place;
     r->origin.read_back = o.read_back;
     r->origin.user = o.user;
-    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.alloc_user);
-    if (status == LMC_OK) status = lmc__restore(r, found);
-    if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
-    if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
+    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.allocator);
+    if (status == LMC_OK) status = lmc__restore(r, &found);
+    if (status == LMC_OK && info) *info = found;
+    if (status == LMC_OK) status = r->unread; /* all that can be checked is right */
     lmc__free_coder(&r->coder);
     lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
+    (void)lmc__realloc(o.allocator, r, sizeof *r, 0);
     return status;
 }
 
@@ -18445,7 +18812,6 @@ typedef struct lmc__reader_run {
     lmc__run run;
     /* where in the file its blocks begin and end; the row of its first block in BLKS */
     uint64_t at, end, first_row;
-    size_t first_block; /* its first block in tables.blocks; SIZE_MAX: its rows were not read yet */
     /* LMC_OK; in a damaged file, why the prediction cannot be read (LMC_ERR_LOST: the run's section
      * is lost) */
     enum lmc_status prediction;
@@ -18465,7 +18831,6 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all runs */
-    lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
@@ -18473,6 +18838,7 @@ typedef struct lmc__tables {
     /* number of rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
+    lmc__cursor records;        /* likewise: extension records */
     uint32_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
@@ -18488,11 +18854,11 @@ static size_t lmc__count_runs(const lmc__tables *t)
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-static void lmc__init_tables(lmc__tables *t, void *alloc_user)
+static void lmc__init_tables(lmc__tables *t, const lmc_allocator *allocator)
 {
     memset(t, 0, sizeof *t);
-    lmc__init_listing(&t->listing, alloc_user);
-    lmc__init_buffers(t, LMC__TABLE_BUFFERS, alloc_user);
+    lmc__init_listing(&t->listing, allocator);
+    lmc__init_buffers(t, LMC__TABLE_BUFFERS, allocator);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
@@ -18566,13 +18932,12 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     LMC__TRY(
         lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
-    l->has_records |= r.run.has_records;
+    l->n_records += r.run.n_records;
     LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
                stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
-    r.first_block = SIZE_MAX;
     t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&t->runs, &r, sizeof r);
@@ -18631,7 +18996,7 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     if (header) LMC__VALID(memcmp(body, header, LMC__HEADER_SIZE) == 0);
     else LMC__TRY(lmc__check_header(body, k));
-    x.features = lmc__get_features(body);
+    x.features = lmc__load32(body + LMC__FEATURES_AT);
     n_sections = lmc__load32(body + LMC__INDEX_SECTIONS_AT);
     for (i = 0; i < n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
     LMC__VALID(t->listing.n_streams > 0);
@@ -18640,8 +19005,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     t->metadata_at = x.c.p;
     t->n_metadata = lmc__load32(body + LMC__INDEX_METADATA_AT);
     LMC__TRY(lmc__parse_metadata(&x.c, t->n_metadata, &t->keys, &t->metadata));
-    t->listing.has_records |= lmc__left(&x.c) != 0;
-    LMC__TRY(lmc__skip_records(&x.c));
+    t->records = x.c;
+    LMC__TRY(lmc__skip_records(&x.c, &t->listing.n_records));
     LMC__TRY(lmc__identify_listing(items, &t->listing, t->fingerprint));
     LMC__VALID(memcmp(body + LMC__INDEX_FINGERPRINT_AT, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
@@ -18673,6 +19038,8 @@ struct lmc_reader {
     lmc__buffer names, paths;
     /* predictions of blocks that are read in part: [0] from the base, [1] from this snapshot */
     lmc__buffer base[2];
+    /* lmc__block_place, of runs whose rows were read; lmc__first_block of each run */
+    lmc__buffer blocks, first_blocks;
     uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
@@ -18709,11 +19076,17 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
     return lmc__table_run(&r->tables, i);
 }
 
+/* 1 + the number of the run's first block in r->blocks; 0: its rows were not read yet. */
+static size_t lmc__first_block(const lmc_reader *r, size_t number)
+{
+    return r->first_blocks.size ? ((size_t *)(void *)r->first_blocks.data)[number] : 0;
+}
+
 /* Block i of a run whose rows were read. Valid until the rows of another run are read. */
 static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number, uint64_t i)
 {
-    return (const lmc__block_place *)(const void *)r->tables.blocks.data +
-           lmc__run_at(r, number)->first_block + (size_t)i;
+    return (const lmc__block_place *)(const void *)r->blocks.data +
+           (lmc__first_block(r, number) - 1 + (size_t)i);
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
@@ -18788,32 +19161,33 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
     LMC__TRY(lmc__read_at(r, 0, header, size));
-    if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
-    LMC__TRY(lmc__check_header(header, r->coder->wave.k));
+    LMC__TRY(lmc_header_parse(header, size, &r->info));
     return lmc__take_header(r, header);
 }
 
 /* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
  * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read. The new
- * room in t->blocks has the places in its first half, the rows in its second. */
+ * room in r->blocks has the places in its first half, the rows in its second. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
-    lmc__tables *const t = &r->tables;
-    lmc__reader_run *const run = lmc__run_at(r, number);
+    const lmc__tables *const t = &r->tables;
+    const lmc__reader_run *const run = lmc__run_at(r, number);
     const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n,
                    rows_at = t->rows_offset + LMC__SECTION_HEADER_SIZE;
     uint64_t at = run->at;
     lmc__block_place *place;
     uint8_t *row;
     size_t i;
-    if (run->first_block != SIZE_MAX) return LMC_OK;
-    if (t->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->blocks, 2 * size));
-    row = t->blocks.data + t->blocks.size + (size_t)size;
+    if (lmc__first_block(r, number)) return LMC_OK;
+    if (r->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    if (r->first_blocks.size == 0)
+        LMC__TRY(lmc__append(&r->first_blocks, NULL, lmc__count_runs(t) * sizeof i));
+    LMC__TRY(lmc__reserve(&r->blocks, 2 * size));
+    row = r->blocks.data + r->blocks.size + (size_t)size;
     if (!code)
         LMC__TRY(
             lmc__read_at(r, rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row, row, (size_t)size));
-    place = (lmc__block_place *)(void *)(t->blocks.data + t->blocks.size);
+    place = (lmc__block_place *)(void *)(r->blocks.data + r->blocks.size);
     for (i = 0; i < n; i++, place++, row += LMC__BLOCK_ENTRY_SIZE) {
         uint32_t encoded, header_crc;
         if (code) {
@@ -18836,8 +19210,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
         at += encoded;
     }
     LMC__VALID(at == run->end); /* R8-8 */
-    run->first_block = t->blocks.size / sizeof *place;
-    t->blocks.size += 2 * (size_t)size;
+    ((size_t *)(void *)r->first_blocks.data)[number] = 1 + r->blocks.size / sizeof *place;
+    r->blocks.size += 2 * (size_t)size;
     return LMC_OK;
 }
 
@@ -18873,27 +19247,23 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE];
     const uint8_t *trailer;
-    uint64_t index_at, index_size, offset = 0;
+    uint64_t offset = 0;
     lmc__section section;
     int has_header;
     LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
-    has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
+    has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, LMC__END_MAGIC, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     trailer = r->held.data + tail_size - LMC__TRAILER_SIZE;
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
-    index_at = lmc__load64(trailer);
-    index_size = lmc__load64(trailer + 8);
-    LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
-    LMC__VALID(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
-               index_size == total - LMC__TRAILER_SIZE - index_at);
-    LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
+    LMC__CHECK(memcmp(trailer + 32, LMC__END_MAGIC, 8) == 0, LMC_ERR_TRUNCATED);
+    LMC__TRY(lmc__check_trailer(&r->info, trailer, total, k));
+    LMC__TRY(lmc__read_index(r, &r->tables, r->info.index_offset, r->info.index_size));
     LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
     LMC__VALID(lmc__is_kind(&section, "INDX") &&
-               section.size == index_size - LMC__SECTION_HEADER_SIZE);
+               section.size == r->info.index_size - LMC__SECTION_HEADER_SIZE);
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
-    LMC__VALID(offset == index_at);
+    LMC__VALID(offset == r->info.index_offset);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     lmc__free_buffer(&r->held);
@@ -18987,7 +19357,6 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
 }
 
 /* Reads the predictions of the n blocks:
- *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
@@ -19135,11 +19504,10 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    lmc__tables *const t = &r->tables;
-    const size_t blocks_size = t->blocks.size;
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    const size_t blocks_size = r->blocks.size;
     enum lmc_status status;
-    if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
+    if (lmc__first_block(r, number) || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
         LMC__TRY(lmc__load_rows(r, number, NULL));
         return lmc__read_blocks(r, number, offset, dst, size, 0);
@@ -19148,8 +19516,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
     if (status != LMC_OK) { /* the places from these bytes may be wrong */
-        t->blocks.size = blocks_size;
-        run->first_block = SIZE_MAX;
+        r->blocks.size = blocks_size;
+        ((size_t *)(void *)r->first_blocks.data)[number] = 0;
     }
     return status;
 }
@@ -19257,8 +19625,11 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
-    const lmc_base base = {reader ? reader->tables.listing.n_files : 0, lmc__get_reader_file,
-                           lmc__read_as_base, reader};
+    const lmc_base base = {reader ? reader->tables.listing.n_files : 0,
+                           lmc__get_reader_file,
+                           lmc__read_as_base,
+                           reader,
+                           {0, 0}};
     return base;
 }
 
@@ -19353,7 +19724,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_s
     info->n_metadata = r->tables.n_metadata;
     memcpy(info->fingerprint, r->tables.fingerprint, LMC_FINGERPRINT_SIZE);
     info->n_sections = r->tables.ancillary.size / sizeof(lmc__ancillary);
-    info->has_records = (uint64_t)r->tables.listing.has_records;
+    info->n_records = r->tables.listing.n_records;
     return LMC_OK;
 }
 
@@ -19476,7 +19847,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage)
  * begins with an lmc_reader, so a pointer to it is a pointer to a reader:
- *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
@@ -19494,30 +19864,32 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     enum lmc_status status;
     const lmc_reader *below;
     lmc_reader *r;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(o.parallel))
-        return LMC_ERR_ARGUMENT;
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
+    if (!reader) return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(source, read_at);
+    LMC__TRY(lmc__check_parallel(o.parallel));
+    LMC__TRY(lmc__check_allocator(o.allocator));
     if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
-    r = (lmc_reader *)LMC_REALLOC(o.alloc_user, NULL, 0, struct_size);
+    r = (lmc_reader *)lmc__realloc(o.allocator, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);
     r->struct_size = struct_size;
     r->source = *source;
     r->options = o;
     r->read_run = lmc__read_indexed_run;
-    lmc__open_coder(&r->own_coder, o.parallel, o.alloc_user);
+    lmc__open_coder(&r->own_coder, o.parallel, o.allocator);
     r->coder = o.lender ? o.lender->coder : &r->own_coder;
-    lmc__init_tables(&r->tables, o.alloc_user);
-    lmc__init_buffers(r, LMC__READER_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
+    lmc__init_tables(&r->tables, o.allocator);
+    lmc__init_buffers(r, LMC__READER_BUFFERS, o.allocator);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.allocator);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.allocator);
     r->info.features = LMC__KNOWN_FEATURES;
     /* a whole chain has one meter: the base's, if the base is a reader, or the lender's */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
     r->n_links = below ? below->n_links + 1 : 1;
-    status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.alloc_user);
+    status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.allocator);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
     if (status == LMC_OK) status = open(r);
@@ -19535,19 +19907,18 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* free_extra frees the buffers of a salvage before the reader is freed, since both are one
- * allocation. LMC_REALLOC needs the size of the memory that it frees, so struct_size is kept. */
+/* free_extra frees what a larger struct adds; both are one allocation, of struct_size bytes. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
+    if (r->free_extra) r->free_extra(r);
     lmc__free_coder(&r->own_coder);
     lmc__free_tables(&r->tables);
     lmc__free_buffers(r, LMC__READER_BUFFERS);
     lmc__free_buffers(&r->as_base, LMC__WINDOW_BUFFERS);
     lmc__free_buffers(&r->back, LMC__WINDOW_BUFFERS);
-    if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
+    (void)lmc__realloc(r->options.allocator, r, r->struct_size, 0);
 }
 
 /* == snapshot/memory.h ========================================================================= */
@@ -19561,8 +19932,9 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
-    lmc__buffer b = {m->data, m->size, m->cap, m->alloc_user};
-    const enum lmc_status status = lmc__append(&b, data, size);
+    lmc__buffer b = {m->data, m->size, m->cap, m->allocator};
+    const enum lmc_status status =
+        m->size <= m->cap ? lmc__append(&b, data, size) : LMC_ERR_ARGUMENT;
     m->data = b.data;
     m->size = b.size;
     m->cap = b.cap;
@@ -19590,29 +19962,30 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
-    const lmc_sink sink = {lmc__write_memory, memory};
+    const lmc_sink sink = {lmc__write_memory, memory, {0, 0}};
     return sink;
 }
 
 /* A source of the bytes that are there now. Bytes that are appended later are not in it. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
-    const lmc_source source = {lmc__read_memory_at, memory, memory->size};
+    const lmc_source source = {lmc__read_memory_at, memory, memory->size, {0, 0}};
     return source;
 }
 
 /* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
-    const lmc_stream stream = {lmc__read_memory, memory};
+    const lmc_stream stream = {lmc__read_memory, memory, {0, 0}};
     return stream;
 }
 
-/* Frees the data. The lmc_memory can be used again, with the same alloc_user. */
+/* Frees the data, unless cap is 0: then it is the caller's. The lmc_memory can be used again, with
+ * the same allocator. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;
-    if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
+    if (memory->cap) (void)lmc__realloc(memory->allocator, memory->data, memory->cap, 0);
     memory->data = NULL;
     memory->size = memory->cap = memory->position = 0;
 }
@@ -19652,13 +20025,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    const lmc_sink sink = {lmc__write_stdio, file};
+    const lmc_sink sink = {lmc__write_stdio, file, {0, 0}};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    const lmc_stream stream = {lmc__read_stdio, file};
+    const lmc_stream stream = {lmc__read_stdio, file, {0, 0}};
     return stream;
 }
 
@@ -19677,6 +20050,7 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
     size = ftell(file);
 #endif
     if (size < 0) return LMC_ERR_READ;
+    memset(source, 0, sizeof *source);
     source->read_at = lmc__read_stdio_at;
     source->user = file;
     source->size = (uint64_t)size;
@@ -19751,7 +20125,7 @@ LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint6
     writer_options.level = options->level;
     writer_options.progress = options->progress;
     writer_options.user = options->user;
-    writer_options.alloc_user = options->alloc_user;
+    writer_options.allocator = options->allocator;
     LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
     status = lmc_writer_begin_file(writer, &file, dtype);
     if (status == LMC_OK)
@@ -19769,10 +20143,10 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
 {
     lmc_compress_options o;
     lmc__fixed_sink fixed = {(uint8_t *)dst, 0, dst_cap};
-    const lmc_sink sink = {lmc__write_fixed, &fixed};
-    if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
+    const lmc_sink sink = {lmc__write_fixed, &fixed, {0, 0}};
+    if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC__DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     LMC__TRY(lmc__write_one_file(&sink, size, dtype, src, NULL, &o));
     *dst_size = fixed.size;
     return LMC_OK;
@@ -19791,7 +20165,7 @@ LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_fi
     reader_options.parallel = options->parallel;
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
-    reader_options.alloc_user = options->alloc_user;
+    reader_options.allocator = options->allocator;
     reader_options.parallel_reads = 1; /* the source is memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
@@ -19813,7 +20187,7 @@ LMC__COLD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t 
     lmc_reader *reader;
     lmc_memory memory;
     if (!size) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     *size = file->size;
     if (dtype)
@@ -19834,7 +20208,7 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
     lmc_memory memory;
     enum lmc_status status = LMC_ERR_DST_TOO_SMALL;
     if (!dst_size || (!dst && dst_cap)) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
         reader->coder->progress = o.progress;
@@ -19862,11 +20236,11 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
     lmc__file_to_file f = {NULL, NULL, dtype, LMC_DEFAULTS};
     lmc__buffer name;
     enum lmc_status status;
-    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&f.options, sizeof f.options, options));
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC__DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(LMC__TAKE_OPTIONS(&f.options, allocator, options));
     f.src = fopen(src_path, "rb");
     if (!f.src) return LMC_ERR_READ;
-    lmc__init_buffer(&name, f.options.alloc_user);
+    lmc__init_buffer(&name, f.options.allocator);
     status = lmc__append(&name, dst_path, strlen(dst_path));
     if (status == LMC_OK) status = lmc__append(&name, ".part", sizeof ".part");
     if (status == LMC_OK) {
@@ -19874,8 +20248,8 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
         f.part = fopen(part_path, "wb");
         status = f.part ? convert(&f) : LMC_ERR_WRITE;
         if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
-#ifdef _WIN32 /* rename() does not replace files there */
-        if (status == LMC_OK) (void)remove(dst_path);
+#ifdef _WIN32 /* rename() does not replace files there; then the part is all there is */
+        if (status == LMC_OK && remove(dst_path) == 0) f.part = NULL;
 #endif
         if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
         if (status != LMC_OK && f.part) (void)remove(part_path);
@@ -19933,7 +20307,7 @@ static enum lmc_status lmc__decompress_stdio(lmc__file_to_file *f)
     o.write = lmc__write_part;
     o.progress = lmc__report_part;
     o.user = f;
-    o.alloc_user = f->options.alloc_user;
+    o.allocator = f->options.allocator;
     return lmc_snapshot_restore(&stream, NULL, &o);
 }
 

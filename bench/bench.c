@@ -338,15 +338,15 @@ static void prepare_kernels(void)
 static void measure_kernels(void)
 {
     const size_t n_rows = sizeof kernel_rows / sizeof *kernel_rows;
-    static double times[LMC_TIER_COUNT][MAX_REPS];
+    static double times[LMC__N_TIERS][MAX_REPS];
     size_t i, j;
     int tier, rep;
     prepare_kernels();
     printf("\n| kernel | bytes |");
-    for (tier = 0; tier < LMC_TIER_COUNT; tier++)
+    for (tier = 0; tier < LMC__N_TIERS; tier++)
         if (wanted_tier(tier)) printf(" %s | c/B |", lmc_tier_name((enum lmc_tier)tier));
     printf("\n|---|---|");
-    for (tier = 0; tier < LMC_TIER_COUNT; tier++)
+    for (tier = 0; tier < LMC__N_TIERS; tier++)
         if (wanted_tier(tier)) printf("---|---|");
     printf("\n");
     for (i = 0; i < n_rows; i++) {
@@ -356,7 +356,7 @@ static void measure_kernels(void)
         if (only != NULL && strstr(row->name, only) == NULL) continue;
         row->run(lmc__find_kernels(LMC_TIER_SCALAR), &expected);
         for (rep = -1; rep < n_reps; rep++)
-            for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
+            for (tier = 0; tier < LMC__N_TIERS; tier++) {
                 const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
                 /* for a millisecond or more */
                 const size_t loops = 1 + 8000000 * (size_t)(tier == LMC_TIER_SCALAR ? 1 : 4) / size;
@@ -374,7 +374,7 @@ static void measure_kernels(void)
                 if (sum != expected) fail("not what the scalar kernel gives: ", row->name);
             }
         printf("| %s | %s |", row->name, row->bytes);
-        for (tier = 0; tier < LMC_TIER_COUNT; tier++)
+        for (tier = 0; tier < LMC__N_TIERS; tier++)
             if (wanted_tier(tier)) {
                 const double gb_s = (double)size / 1e9 / median(times[tier]);
                 printf(" %.2f | %s |", gb_s, cycles(gb_s));
@@ -418,8 +418,8 @@ static int wanted_level(size_t level, int tier)
 static void measure_codec(const char *part, const char *name, const uint8_t *src, size_t size,
                           enum lmc_dtype dtype, unsigned log2_block)
 {
-    static double copy_times[MAX_REPS], encode_times[LMC_TIER_COUNT][N_LEVELS][MAX_REPS],
-        decode_times[LMC_TIER_COUNT][N_LEVELS][MAX_REPS];
+    static double copy_times[MAX_REPS], encode_times[LMC__N_TIERS][N_LEVELS][MAX_REPS],
+        decode_times[LMC__N_TIERS][N_LEVELS][MAX_REPS];
     lmc_tensor_options options;
     const int first_tier = strcmp(part, "codec") == 0 ? 0 : best_tier();
     const size_t n_levels = strcmp(part, "codec") == 0 ? N_LEVELS : 1;
@@ -428,8 +428,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
     double gb = (double)size * (double)loops / 1e9, copy, entropy;
     int rep, tier;
 
-    memset(&options, 0, sizeof options);
-    options.dtype = dtype;
+    options = LMC_TENSOR_OPTIONS(dtype);
     options.log2_block = log2_block;
     for (level = 0, cap = ws_size = 0; level < N_LEVELS; level++) {
         size_t bound, need;
@@ -450,7 +449,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
             __asm__ volatile("" : : "r"(dst) : "memory"); /* do not merge the copies */
         }
         copy_times[r] = now() - start;
-        for (tier = first_tier; tier < LMC_TIER_COUNT; tier++)
+        for (tier = first_tier; tier < LMC__N_TIERS; tier++)
             for (level = 0; level < n_levels; level++) {
                 size_t enc_now = 0;
                 if (!wanted_level(level, tier)) continue;
@@ -479,7 +478,7 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
      * bound */
     entropy =
         100.0 * t_entropy(src, size, dtype, (size_t)65536 * lmc_dtype_width(dtype)) / (double)size;
-    for (tier = first_tier; tier < LMC_TIER_COUNT; tier++)
+    for (tier = first_tier; tier < LMC__N_TIERS; tier++)
         for (level = 0; level < n_levels; level++) {
             const char *tier_name = lmc_tier_name((enum lmc_tier)tier);
             double encode, decode, percent = 100.0 * (double)enc_size[level] / (double)size;
@@ -565,7 +564,7 @@ static void measure_sparse(size_t size)
 {
     static const unsigned per_million[] = {1000, 3000, 10000, 15000};
     static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F32};
-    static double copy_times[MAX_REPS], times[2][LMC_TIER_COUNT][MAX_REPS];
+    static double copy_times[MAX_REPS], times[2][LMC__N_TIERS][MAX_REPS];
     uint8_t *const old = allocate(size), *const now_ = allocate(size), *const dst = allocate(size);
     size_t i, j, k;
     for (i = 0; i < 2; i++)
@@ -581,8 +580,7 @@ static void measure_sparse(size_t size)
             make_sparse(old, now_, size, dtypes[i], per_million[j]);
             for (k = 0; k < size / width; k++)
                 n_changed += memcmp(old + k * width, now_ + k * width, width) != 0;
-            memset(&options, 0, sizeof options);
-            options.dtype = dtypes[i];
+            options = LMC_TENSOR_OPTIONS(dtypes[i]);
             options.prediction = old;
             options.prediction_size = size;
             /* up to the largest block, of 4 MiB */
@@ -603,7 +601,7 @@ static void measure_sparse(size_t size)
                     memcpy(dst, now_, size);
                     __asm__ volatile("" : : "r"(dst) : "memory");
                     copy_times[r] = now() - start;
-                    for (tier = 0; tier < LMC_TIER_COUNT; tier++)
+                    for (tier = 0; tier < LMC__N_TIERS; tier++)
                         for (way = 0; way < 2 && wanted_tier(tier); way++) {
                             memcpy(dst, old, size);
                             options.prediction = way ? dst : old;
@@ -617,7 +615,7 @@ static void measure_sparse(size_t size)
                             options.prediction = old;
                         }
                 }
-                for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
+                for (tier = 0; tier < LMC__N_TIERS; tier++) {
                     const double gb = (double)size / 1e9, copy = gb / median(copy_times);
                     double decode, apply;
                     if (!wanted_tier(tier)) continue;
@@ -816,12 +814,11 @@ static void measure_threads(size_t size)
         double first[3] = {0, 0, 0};
         size_t cap, ws_size, enc_size = 0, what;
         lmc_tensor_options options;
-        lmc_parallel parallel;
+        lmc_parallel parallel = LMC_DEFAULTS;
         uint8_t *enc, *ws;
         unsigned n;
         int rep;
-        memset(&options, 0, sizeof options);
-        options.dtype = sets[i].dtype;
+        options = LMC_TENSOR_OPTIONS(sets[i].dtype);
         options.parallel = &parallel;
         parallel.run = pool_run;
         parallel.user = NULL;

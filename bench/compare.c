@@ -178,7 +178,7 @@ static void compare_kernels(void)
     size_t rows[N_SIDES];
     const char *name, *other;
     int tier;
-    for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
+    for (tier = 0; tier < LMC__N_TIERS; tier++) {
         if (!wanted_tier(tier)) continue;
         sides[OLD].prepare_kernels(tier);
         sides[NEW].prepare_kernels(tier);
@@ -299,7 +299,7 @@ static void compare_tiers(const char *part, const char *data, const uint8_t *src
     array.options.dtype = dtype;
     array.options.prediction = prediction;
     array.options.prediction_size = prediction ? size : 0;
-    for (tier = 0; tier < LMC_TIER_COUNT; tier++)
+    for (tier = 0; tier < LMC__N_TIERS; tier++)
         if (wanted_tier(tier)) compare_array(part, data, &array, tier, "");
     if (getenv("NOMAX")) return;
     array.options.level = LMC_LEVEL_MAX;
@@ -411,11 +411,12 @@ static size_t quantise(const struct side *side, const void *arg)
     const struct moments *const m = (const struct moments *)arg;
     struct side *const own = &sides[side - sides];
     lmc_quantizer_options fit = m->fit;
-    lmc_source elements = t_elements(m->values[m->which], m->array.size);
+    lmc_source elements = t_elements(m->values[m->which], m->array.size), seconds;
     struct array array = m->array;
     if (m->which) {
         fit.second = own->fitted[0];
-        fit.second_elements = t_elements(m->values[0], m->array.size);
+        seconds = t_elements(m->values[0], m->array.size);
+        fit.second_elements = &seconds;
     }
     own->free_quantizer(own->fitted[m->which]);
     check(own->fit(&own->fitted[m->which], &elements,
@@ -444,7 +445,7 @@ static void compare_moments(void)
     m.array.options.prediction_size = 4 * n;
     m.fit.measure = LMC_MEASURE_UPDATE;
     m.fit.group = MOMENTS_ROW;
-    for (tier = 0; tier < LMC_TIER_COUNT; tier++)
+    for (tier = 0; tier < LMC__N_TIERS; tier++)
         for (mode = 0; mode < 3 && wanted_tier(tier); mode++)
             for (m.which = 0; m.which < 2; m.which++) {
                 const struct row rows[] = {{"quantise", name, "quantise", quantise, NULL, &m},

@@ -261,34 +261,35 @@ class Mixed:
 
 
 class Source(ctypes.Structure):
-    _fields_ = [("read_at", ctypes.c_void_p), ("user", ctypes.c_void_p), ("size", ctypes.c_uint64)]
+    _fields_ = [("read_at", ctypes.c_void_p), ("user", ctypes.c_void_p), ("size", ctypes.c_uint64), ("reserved", ctypes.c_uint64 * 2)]
 
 
 class Stream(ctypes.Structure):
-    _fields_ = [("read", ctypes.c_void_p), ("user", ctypes.c_void_p)]
+    _fields_ = [("read", ctypes.c_void_p), ("user", ctypes.c_void_p), ("reserved", ctypes.c_uint64 * 2)]
 
 
 class Memory(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("cap", ctypes.c_size_t), ("position", ctypes.c_size_t),
-                ("alloc_user", ctypes.c_void_p)]
+                ("allocator", ctypes.c_void_p)]
 
 
 class Base(ctypes.Structure):
-    _fields_ = [("n_files", ctypes.c_size_t), ("get_file", GET_FILE), ("read", READ), ("user", ctypes.c_void_p)]
+    _fields_ = [("n_files", ctypes.c_size_t), ("get_file", GET_FILE), ("read", READ), ("user", ctypes.c_void_p),
+                ("reserved", ctypes.c_uint64 * 2)]
 
 
 class RestoreOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("max_index_size", ctypes.c_uint64),
                 ("max_total_size", ctypes.c_uint64), ("done_size", ctypes.c_uint64),
-                ("base", ctypes.POINTER(Base)), ("in_place", ctypes.c_int), ("check_hashes", ctypes.c_int), ("has_hashes", ctypes.c_void_p),
-                ("begin_file", ctypes.c_void_p), ("write", WRITE), ("end_file", ctypes.c_void_p), ("read_back", READ),
-                ("metadata", ctypes.c_void_p), ("progress", ctypes.c_void_p), ("user", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
+                ("base", ctypes.POINTER(Base)), ("in_place", ctypes.c_int), ("check_hashes", ctypes.c_int),
+                ("begin_file", ctypes.c_void_p), ("write", WRITE), ("write_at", ctypes.c_void_p), ("end_file", ctypes.c_void_p), ("read_back", READ),
+                ("metadata", ctypes.c_void_p), ("progress", ctypes.c_void_p), ("user", ctypes.c_void_p), ("allocator", ctypes.c_void_p)]
 
 
 class ReaderOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("parallel", ctypes.c_void_p), ("max_index_size", ctypes.c_uint64),
-                ("max_total_size", ctypes.c_uint64), ("base", ctypes.POINTER(Base)),
-                ("skip_fingerprints", ctypes.c_int), ("lender", ctypes.c_void_p), ("alloc_user", ctypes.c_void_p)]
+    _fields_ = [("struct_size", ctypes.c_size_t), ("max_index_size", ctypes.c_uint64), ("max_total_size", ctypes.c_uint64),
+                ("parallel", ctypes.c_void_p), ("base", ctypes.POINTER(Base)),
+                ("skip_fingerprints", ctypes.c_int), ("parallel_reads", ctypes.c_int), ("lender", ctypes.c_void_p), ("allocator", ctypes.c_void_p)]
 
 
 class BlockInfo(ctypes.Structure):

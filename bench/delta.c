@@ -171,8 +171,7 @@ static const char *const way_names[N_WAYS] = {"direct", "default", "max"};
 static lmc_tensor_options make_options(const struct pair *pair, int way)
 {
     lmc_tensor_options options;
-    memset(&options, 0, sizeof options);
-    options.dtype = pair->dtype;
+    options = LMC_TENSOR_OPTIONS(pair->dtype);
     options.level = way == MAX ? LMC_LEVEL_MAX : LMC_LEVEL_DEFAULT;
     options.prediction = way == DIRECT ? NULL : pair->old;
     options.prediction_size = way == DIRECT ? 0 : pair->size;
@@ -304,7 +303,7 @@ static struct coder {
     int tier, way;
     double times[N_VERBS][MAX_REPS];
     size_t size;
-} coders[LMC_TIER_COUNT + 2];
+} coders[LMC__N_TIERS + 2];
 
 static void measure_speed(const struct pair *pair, double changed)
 {
@@ -313,12 +312,12 @@ static void measure_speed(const struct pair *pair, double changed)
     double copy, zstd[N_VERBS];
     unsigned n_coders = 0, c;
     int tier, rep, verb;
-    for (tier = 0; tier < LMC_TIER_COUNT + 2; tier++) {
-        const int is_zstd = tier == LMC_TIER_COUNT + 1;
+    for (tier = 0; tier < LMC__N_TIERS + 2; tier++) {
+        const int is_zstd = tier == LMC__N_TIERS + 1;
         struct coder *const coder = &coders[n_coders];
-        coder->tier = tier < LMC_TIER_COUNT ? tier : best_tier();
+        coder->tier = tier < LMC__N_TIERS ? tier : best_tier();
         if (!wanted_tier(coder->tier)) continue;
-        coder->way = is_zstd ? N_WAYS : tier == LMC_TIER_COUNT ? MAX : DEFAULT;
+        coder->way = is_zstd ? N_WAYS : tier == LMC__N_TIERS ? MAX : DEFAULT;
         coder->size = 0;
         if (is_zstd) snprintf(coder->name, sizeof coder->name, "xor, planes, zstd -1");
         else

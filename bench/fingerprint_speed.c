@@ -25,7 +25,7 @@ static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t
                     uint8_t *got)
 {
     const uint64_t shape[1] = {size / lmc_dtype_width(dtype)};
-    lmc_array array = {"t", dtype, 1, NULL, NULL};
+    lmc_array array = LMC_ARRAY("t", dtype, 1, NULL, NULL);
     double copy[ROUNDS], plain[ROUNDS], checked[ROUNDS], start;
     lmc_memory packed;
     lmc_sink sink;
@@ -36,7 +36,7 @@ static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t
     uint64_t sum = 0;
     size_t i;
     memset(&packed, 0, sizeof packed);
-    memset(&options, 0, sizeof options);
+    options = LMC_READER_OPTIONS();
     t_fill(data, size < ((size_t)16 << 20) ? size : (size_t)16 << 20, kind, dtype, 1);
     for (i = (size_t)16 << 20; i < size; i += (size_t)16 << 20)
         memcpy(data + i, data, (size_t)16 << 20);
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
 {
     const size_t size = (size_t)(argc > 1 ? atoi(argv[1]) : 256) << 20;
     uint8_t *const data = allocate(size), *const got = allocate(size);
-    for (int tier = 0; tier < LMC_TIER_COUNT; tier++) {
+    for (int tier = 0; tier < LMC__N_TIERS; tier++) {
         if (!lmc_tier_is_available((enum lmc_tier)tier) ||
             strcmp(lmc_tier_name((enum lmc_tier)tier), argc > 2 ? argv[2] : "avx512") != 0)
             continue;

@@ -468,7 +468,7 @@ def check_vectors(every):
 
     def outcome(path, bases, how):
         try:
-            with lmc_codec.open(path, base=bases[0] if bases else None, threads=1) as reader:
+            with lmc_codec.open(path, base=bases or None, threads=1) as reader:
                 return how(reader)
         except lmc_codec.LMCError as error:
             return error

@@ -24,7 +24,7 @@ static enum lmc_level use_point(size_t point)
     lmc__effort *const effort = &lmc__efforts[1];
     *effort = by_default;
     if (point >= N_WORTHS) return (enum lmc_level)((int)(point - N_WORTHS) + (int)LMC_LEVEL_FAST);
-    effort->direct_worth = effort->delta_worth = worths[point] * LMC__CYCLE;
+    effort->direct_worth = effort->byte_worth = effort->delta_worth = worths[point] * LMC__CYCLE;
     return LMC_LEVEL_DEFAULT;
 }
 
@@ -44,8 +44,7 @@ static void measure(const char *name, const uint8_t *src, const uint8_t *base, s
     uint8_t *enc, *dst, *ws;
     lmc_tensor_options options;
     int rep;
-    memset(&options, 0, sizeof options);
-    options.dtype = dtype;
+    options = LMC_TENSOR_OPTIONS(dtype);
     options.prediction = base;
     options.prediction_size = base ? size : 0;
     cap = lmc_tensor_bound(size, &options);
@@ -93,7 +92,7 @@ static void measure_tiers(const char *name, const uint8_t *src, const uint8_t *b
                           enum lmc_dtype dtype)
 {
     int tier;
-    for (tier = 1; tier < LMC_TIER_COUNT; tier++)
+    for (tier = 1; tier < LMC__N_TIERS; tier++)
         if (wanted_tier(tier)) measure(name, src, base, size, dtype, tier);
 }
 

@@ -77,10 +77,10 @@ static int wanted_tier(int tier)
 
 static int best_tier(void)
 {
-    int tier = LMC_TIER_COUNT - 1;
-    while (!wanted_tier(tier))
-        if (--tier < 0) fail("no such tier here: ", only_tier);
-    return tier;
+    size_t row = 0; /* the best first */
+    while (!wanted_tier((int)lmc__tiers[row].tier))
+        if (++row == LMC__N_TIERS) fail("no such tier here: ", only_tier);
+    return (int)lmc__tiers[row].tier;
 }
 
 /* -- files -- */

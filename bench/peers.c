@@ -138,8 +138,7 @@ double peer_entropy(const uint8_t *src, size_t size, const char *name)
 static lmc_tensor_options make_options(const char *dtype)
 {
     lmc_tensor_options options;
-    memset(&options, 0, sizeof options);
-    options.dtype = lmc_dtype_find(dtype);
+    options = LMC_TENSOR_OPTIONS(lmc_dtype_find(dtype));
     return options;
 }
 

@@ -31,8 +31,8 @@ static double cpu_seconds(void)
 static void fit(int which, unsigned bits, double bound)
 {
     lmc_quantizer_options options;
-    lmc_source elements;
-    memset(&options, 0, sizeof options);
+    lmc_source elements, seconds;
+    options = LMC_QUANTIZER_OPTIONS();
     options.dtype = LMC_F32;
     options.role = which ? LMC_ROLE_FIRST_MOMENT : LMC_ROLE_SECOND_MOMENT;
     options.bits = bits;
@@ -41,7 +41,8 @@ static void fit(int which, unsigned bits, double bound)
     options.group = MOMENTS_ROW;
     if (which) {
         options.second = fitted[0];
-        options.second_elements = t_elements(moments[0], size);
+        seconds = t_elements(moments[0], size);
+        options.second_elements = &seconds;
     }
     elements = t_elements(moments[which], size);
     if (lmc_quantizer_fit(&fitted[which], &elements, &options) != LMC_OK) fail("cannot fit", "");
@@ -50,8 +51,7 @@ static void fit(int which, unsigned bits, double bound)
 static lmc_tensor_options tensor_options(int which)
 {
     lmc_tensor_options options;
-    memset(&options, 0, sizeof options);
-    options.dtype = LMC_F32;
+    options = LMC_TENSOR_OPTIONS(LMC_F32);
     options.quantizer = fitted[which];
     if (which) {
         options.prediction = restored[0];
@@ -148,14 +148,13 @@ int main(int argc, char **argv)
     }
     copy = allocate(size);
     make_moments(moments[0], moments[1], n);
-    memset(&options, 0, sizeof options);
-    options.dtype = LMC_F32;
+    options = LMC_TENSOR_OPTIONS(LMC_F32);
     options.log2_block = 18;
     ws = allocate(ws_size = lmc_tensor_workspace_size(&options));
     if (json) fputc('[', json);
     printf("| tier | moment | mode | bits | fit, ms | quantise GB/s | x memcpy | restore GB/s | x "
            "memcpy |\n|---|---|---|---|---|---|---|---|---|\n");
-    for (tier = LMC_TIER_COUNT - 1; tier >= 0; tier--) {
+    for (tier = LMC__N_TIERS - 1; tier >= 0; tier--) {
         if (!wanted_tier(tier)) continue;
         lmc_tier_limit((enum lmc_tier)tier);
         measure(8, 0);

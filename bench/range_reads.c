@@ -51,9 +51,9 @@ int main(int argc, char **argv)
     enum lmc_status status = LMC_OK;
     if (n < 1 || n > MAX_FILES) return fprintf(stderr, "range_reads TENSOR FILE [BASE...]\n"), 2;
     for (int i = n - 1; i >= 0 && status == LMC_OK; i--) {
-        lmc_source source = {read_at, &files[i], 0};
+        lmc_source source = {read_at, &files[i], 0, {0, 0}};
         lmc_reader_options options;
-        memset(&options, 0, sizeof options);
+        options = LMC_READER_OPTIONS();
         files[i].file = fopen(argv[2 + i], "rb");
         if (!files[i].file) return perror(argv[2 + i]), 1;
         fseek(files[i].file, 0, SEEK_END);

@@ -122,7 +122,7 @@ static void write_snapshot(const lmc_parallel *parallel, int what)
     lmc_writer_options options;
     double start;
     memset(&in, 0, sizeof in);
-    memset(&options, 0, sizeof options);
+    options = LMC_WRITER_OPTIONS();
     in.data = src;
     in.size = size;
     out.size = out.position = 0;
@@ -146,7 +146,7 @@ static void restore_snapshot(const lmc_parallel *parallel)
     lmc_stream stream = lmc_memory_stream(&out);
     lmc_restore_options options;
     double start;
-    memset(&options, 0, sizeof options);
+    options = LMC_RESTORE_OPTIONS();
     options.parallel = parallel;
     options.write = take;
     n_restored = 0;
@@ -164,7 +164,7 @@ static void read_snapshot(const lmc_parallel *parallel, int what)
     lmc_reader *reader;
     lmc_reader_options options;
     double start;
-    memset(&options, 0, sizeof options);
+    options = LMC_READER_OPTIONS();
     options.parallel = parallel;
     options.parallel_reads = what == READ_AT_ONCE;
     memset(restored, 0, size);
@@ -179,7 +179,7 @@ static void read_snapshot(const lmc_parallel *parallel, int what)
 
 static void measure_pass(unsigned n_workers)
 {
-    const lmc_parallel parallel = {play, NULL, n_workers};
+    const lmc_parallel parallel = {play, NULL, n_workers, {0, 0}};
     if (!out.data) { /* the first time: its pages are faulted in */
         out.data = (uint8_t *)malloc(out.cap = size);
         if (!out.data) fail("out of memory", "");

@@ -15,7 +15,7 @@
 
 #include "peers.c"
 
-enum { N_LEVELS = 3, MAX_CODERS = 1 + LMC_TIER_COUNT * N_LEVELS };
+enum { N_LEVELS = 3, MAX_CODERS = 1 + LMC__N_TIERS * N_LEVELS };
 static const char *const level_names[N_LEVELS] = {"fast", "default", "max"};
 static const char *only_level;
 static int with_huff0 = 1;
@@ -46,7 +46,7 @@ static size_t choose_coders(int has_huff0)
     size_t n = 0;
     int tier, level;
     if (has_huff0 && with_huff0) coders[n++].tier = -1;
-    for (tier = 1; tier < LMC_TIER_COUNT; tier++)
+    for (tier = 1; tier < LMC__N_TIERS; tier++)
         for (level = 0; level < N_LEVELS; level++) {
             if (!wanted_tier(tier)) continue;
             if (only_level != NULL && strcmp(only_level, level_names[level]) != 0) continue;

@@ -13,7 +13,8 @@ static const struct {
 } aliases[] = {
     {"compress", VERB_COMPRESS}, {"decompress", VERB_RESTORE}, {"restore", VERB_RESTORE},
     {"extract", VERB_RESTORE},   {"test", VERB_TEST},          {"list", VERB_LIST},
-    {"ls", VERB_LIST},           {"info", VERB_LIST},
+    {"ls", VERB_LIST},           {"info", VERB_LIST},          {"pack", VERB_COMPRESS},
+    {"unpack", VERB_RESTORE},
 };
 
 /* The verb of a word or alias; for "series", VERB_SERIES_ADD. N_VERBS: there is none. */
@@ -256,25 +257,61 @@ static int read_all(struct reading *r)
     return code;
 }
 
-/* Removes the directory and the command from the names of lmc series. */
+/* The series command of that word; N_VERBS: there is none. */
+static enum verb command_of_word(const char *word)
+{
+    int verb = VERB_SERIES_ADD;
+    while (verb < N_VERBS && strcmp(word, verbs[verb].command) != 0) verb++;
+    return (enum verb)verb;
+}
+
+/* The series command that was probably meant; NULL: nothing is known. */
+static const char *find_meant_command(const char *word)
+{
+    static const struct {
+        const char *words, *command;
+    } habits_of_series[] = {
+        {" ls log show status info history ", "list"},
+        {" extract get checkout ", "restore"},
+        {" rm remove delete forget expire ", "prune"},
+        {" clean ", "gc"},
+        {" test check fsck ", "verify"},
+        {" commit put append init compress ", "add"},
+    };
+    char wanted[80];
+    snprintf(wanted, sizeof wanted, " %.70s ", word);
+    for (size_t i = 0; i < sizeof habits_of_series / sizeof *habits_of_series; i++)
+        if (strstr(habits_of_series[i].words, wanted)) return habits_of_series[i].command;
+    for (int verb = VERB_SERIES_ADD; verb < N_VERBS; verb++)
+        if (is_near(word, verbs[verb].command)) return verbs[verb].command;
+    return NULL;
+}
+
+/* Removes the directory and the command from the names of lmc series. A directory alone is listed.
+ */
 static int find_command(struct arguments *a)
 {
-    if (a->o.n_names < 2) {
+    const int is_alone = a->o.n_names == 1;
+    const char *const word = a->o.n_names ? a->o.names[!is_alone] : "", *meant;
+    if (a->o.n_names == 0) {
         say(NULL, "usage: lmc series DIR VERB ...");
         return fail_usage(a, "wrong number of arguments");
     }
-    for (a->verb = VERB_SERIES_ADD; strcmp(a->o.names[1], verbs[a->verb].command) != 0;) {
-        a->verb = (enum verb)(a->verb + 1);
-        if (a->verb < N_VERBS) continue;
+    a->verb = is_alone ? VERB_SERIES_LIST : command_of_word(word);
+    if (is_alone && access(word, F_OK) != 0 && command_of_word(word) < N_VERBS)
+        return fail_usage(a, "the directory comes before the command: 'lmc series DIR %s'", word);
+    if (a->verb == N_VERBS) {
         a->verb = VERB_SERIES_ADD;
+        meant = find_meant_command(word);
         return fail_usage(a,
-                          "'%s' is an unknown series command; after the directory comes add, list, "
-                          "restore, cat, prune, keep, gc, verify, watch or rebuild",
-                          a->o.names[1]);
+                          "'%s' is an unknown series command%s%s%s; after the directory comes add, "
+                          "list, restore, cat, prune, keep, gc, verify, watch or rebuild",
+                          word, meant ? ", did you mean '" : "", meant ? meant : "",
+                          meant ? "'?" : "");
     }
     a->o.directory = a->o.names[0];
-    a->o.names += 2;
-    a->o.n_names -= 2;
+    a->o.names += 2 - is_alone;
+    a->o.n_names -= 2 - (size_t)is_alone;
     return CODE_OK;
 }
 
@@ -309,6 +346,9 @@ static int find_parts(struct arguments *a)
         return fail_usage(a, "--dereference is for compressing, and for 'lmc -d DIR.lmc PATH...'");
     if (a->o.n_parts && (a->o.remove_source || a->o.recursive))
         return fail_usage(a, "--rm and -r are for whole snapshots, not for parts of one");
+    if (a->o.remove_source && a->o.links == LINKS_FOLLOW)
+        return fail_usage(a, "--rm does not remove what links lead to, which --dereference takes; "
+                             "leave out one of them");
     return CODE_OK;
 }
 

@@ -92,8 +92,8 @@ extern const struct verb_row verbs[N_VERBS];
 #define BASED (PLAIN & ~V(APPLY))
 #define ADDERS (V(SERIES_ADD) | V(SERIES_WATCH))
 
-/* Verbs that create files and directories from a snapshot. */
-#define MAKERS (V(RESTORE) | V(APPLY) | V(SALVAGE) | V(SERIES_RESTORE))
+/* Verbs that create files and directories from a snapshot, or check that this can be done. */
+#define BOUNDED (PLAIN | ADDERS | V(SERIES_RESTORE) | V(SERIES_VERIFY) | V(SERIES_GC))
 
 enum kind {
     MODE,  /* no value; sets the verb, to `value` */

@@ -14,6 +14,7 @@
 #include "format/json.h"
 #include "input/options.h"
 #include "sys/attributes.h"
+#include "sys/io.h"
 #include "sys/temporary.h"
 
 /* -- files -- */
@@ -47,6 +48,7 @@ static int process_tree(const char *path, const struct arguments *a)
 static int process_path(const char *path, const struct arguments *a)
 {
     struct stat st;
+    forget_refused_sync(); /* of an earlier file, perhaps on another file system */
     const int is_tree = !is_dash(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     if (is_tree && a->o.recursive) return process_tree(path, a);
     if (is_tree && a->verb == VERB_COMPRESS) return compress_directory(path, &a->o);
@@ -84,9 +86,11 @@ static int check_inputs(const struct options *o)
     struct stat st;
     for (size_t i = 0; i < o->n_names && o->remove_source; i++) {
         if (stat(o->names[i], &st) == 0) continue;
+        const int error = errno;
+        if (o->verbosity > 0) say_left_behind(o->names[i]); /* perhaps by this command */
         return fail(CODE_ERROR, o->names[i],
-                    "cannot open it: %s; with --rm nothing is done unless all inputs are there%s",
-                    strerror(errno),
+                    "cannot open it: %s; with --rm nothing is done unless all inputs are there%s%s",
+                    strerror(error), hint_for_url(o->names[i], error),
                     is_verb(o->names[i]) ? "; a verb comes first, before all options" : "");
     }
     return CODE_OK;
@@ -128,12 +132,6 @@ static void occupy_standard_descriptors(void)
     if (fd >= 0) close(fd);
 }
 
-static unsigned count_threads(long wanted)
-{
-    long n = wanted ? wanted : sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
-}
-
 /* Flushes and closes standard output: a write error may be reported only now. If a reader closes
  * the pipe early ("lmc -l x.lmc | head"), this is no error. */
 static int close_standard_output(int code)
@@ -164,7 +162,7 @@ static int run(struct arguments *a)
     allow_many_files();
     watch_signals();
     progress_enable(a->progress < 0 ? a->o.verbosity > 0 && isatty(STDERR_FILENO) : a->progress);
-    if (lmc_pool_open(&pool, count_threads(a->n_threads), NULL) != LMC_OK) check_memory(NULL);
+    if (lmc_pool_open(&pool, (unsigned)a->n_threads, NULL) != LMC_OK) check_memory(NULL);
     a->o.parallel = *lmc_pool_parallel(pool);
     int code = verbs[a->verb].run ? verbs[a->verb].run(&a->o) : process_files(a);
     progress_clear();

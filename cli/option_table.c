@@ -19,7 +19,7 @@ const struct verb_row verbs[N_VERBS] = {
      "chains", fold_deltas},
     {"rebase", NULL, "'lmc rebase'", "[--base LINK]... --onto NEW|none FILE.lmc -o OUT", 1, 1,
      "chains", rebase_snapshot},
-    {"verify", NULL, "'lmc verify'", "[--base BASE]... FILE.lmc...", 1, SIZE_MAX, "chains",
+    {"verify", NULL, "'lmc verify'", "[--hash] [--base BASE]... FILE.lmc...", 1, SIZE_MAX, "chains",
      verify_files},
     {"apply", NULL, "'lmc apply'", "[--trust-base] DELTA... TARGET", 2, SIZE_MAX, "apply",
      apply_deltas},
@@ -36,7 +36,7 @@ const struct verb_row verbs[N_VERBS] = {
      "series", series_prune},
     {"series", "keep", "", "NAME...", 1, SIZE_MAX, "series", series_keep},
     {"series", "gc", "", "[--dry-run]", 0, 0, "series", series_gc},
-    {"series", "verify", "", "[NAME...]", 0, SIZE_MAX, "series", series_verify},
+    {"series", "verify", "", "[--hash] [NAME...]", 0, SIZE_MAX, "series", series_verify},
     {"series", "watch", "",
      "[--rm] [--settle SECONDS] [--interval SECONDS] [--once] [--match GLOB] [--every N] "
      "SOURCE_DIR",
@@ -224,8 +224,8 @@ const struct option options[] = {
     {0, "rm", FLAG, V(COMPRESS) | V(RESTORE) | ADDERS, AT(o.remove_source), 1, NULL, NULL},
     {'k', "keep", FLAG, ALL, AT(o.remove_source), 0, NULL, NULL},
 
-    {0, "max-files", COUNT, MAKERS | PLAIN | ADDERS, AT(o.max_files), 1, NULL, "a number of files"},
-    {0, "max-depth", COUNT, MAKERS, AT(o.max_depth), 1, NULL, "a number of levels"},
+    {0, "max-files", COUNT, BOUNDED, AT(o.max_files), 1, NULL, "a number of files"},
+    {0, "max-depth", COUNT, BOUNDED, AT(o.max_depth), 1, NULL, "a number of levels"},
 
     {0, "base", TEXT, BASED, 0, 0, take_base, "the name of a file or directory"},
     {0, "patch-from", TEXT, BASED, 0, 0, take_base, "the name of a file or directory"},
@@ -243,7 +243,8 @@ const struct option options[] = {
     {0, "max", FLAG, LEVELS, AT(o.level), LMC_LEVEL_MAX, NULL, NULL},
     {0, "archive", FLAG, LEVELS, AT(o.level), LMC_LEVEL_ARCHIVE, NULL, NULL},
     {0, "no-twins", FLAG, CODERS, AT(o.no_twins), 1, NULL, NULL},
-    {0, "hash", FLAG, CODERS | V(TEST), AT(o.hashes), 1, NULL, NULL},
+    {0, "no-zeros", FLAG, CODERS, AT(o.no_zeros), 1, NULL, NULL},
+    {0, "hash", FLAG, CODERS | V(TEST) | V(VERIFY) | V(SERIES_VERIFY), AT(o.hashes), 1, NULL, NULL},
     {0, "quant", ANY, V(COMPRESS) | ADDERS, 0, 0, take_quant, "a rule, such as '*=bits:8'"},
     {0, "policy", TEXT, V(COMPRESS) | ADDERS, 0, 0, take_policy, "the name of a file of rules"},
 

@@ -21,12 +21,10 @@ struct entry { /* the keys of one layer, for a sequence that was swapped out */
 int main(void)
 {
     struct entry cache[N_ENTRIES];
-    lmc_tensor_options options;
+    lmc_tensor_options options = LMC_TENSOR_OPTIONS(LMC_BF16); /* default block size, no threads */
     size_t size = N_ELEMENTS * sizeof(uint16_t), total = 0, bound, ws_size;
     uint16_t *plain = (uint16_t *)malloc(size), *again = (uint16_t *)malloc(size);
     void *ws;
-    memset(&options, 0, sizeof options); /* default block size, no threads */
-    options.dtype = LMC_BF16;
     bound = lmc_tensor_bound(size, &options);
     ws_size = lmc_tensor_workspace_size(&options);
     ws = malloc(ws_size); /* one workspace for all calls: the codec itself allocates nothing */

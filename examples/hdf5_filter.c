@@ -291,7 +291,7 @@ static const char *check_values(const unsigned values[N_VALUES])
     const int level = (int)values[LEVEL];
     if (level < LMC_LEVEL_FAST || level > LMC_LEVEL_ARCHIVE)
         return "the filter's first value is a level, -1 to 2";
-    if (values[DTYPE] >= LMC_DTYPE_COUNT)
+    if (!lmc_dtype_name((enum lmc_dtype)values[DTYPE]))
         return "the filter's second value is a dtype's number, at most 27";
     return NULL;
 }

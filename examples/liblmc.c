@@ -22,11 +22,9 @@ int liblmc_decode(void *dst, const void *base, size_t size, const void *src, siz
 uint64_t liblmc_bound(uint64_t size, const char *dtype);
 const char *liblmc_status_text(int status);
 
-static lmc_tensor_options make_options(const char *dtype, const void *base, uint64_t size)
+static lmc_tensor_options make_options(const char *dtype, const void *base, size_t size)
 {
-    lmc_tensor_options options;
-    memset(&options, 0, sizeof options);
-    options.dtype = lmc_dtype_find(dtype);
+    lmc_tensor_options options = LMC_TENSOR_OPTIONS(lmc_dtype_find(dtype));
     options.prediction = base;
     options.prediction_size = base ? size : 0;
     return options;

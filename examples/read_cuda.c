@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     if (status != LMC_OK)
         fprintf(stderr, "%s: %s\n", argv[1],
                 *lmc_cuda_message(cuda) ? lmc_cuda_message(cuda) : lmc_status_text(status));
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     lmc_reader_free(reader);
     fclose(file);
     return status == LMC_OK && fflush(stdout) == 0 ? 0 : 1;

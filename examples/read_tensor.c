@@ -27,6 +27,7 @@ static int open_source(lmc_source *source, const char *path)
 {
     FILE *file = fopen(path, "rb");
     if (!file || fseeko(file, 0, SEEK_END) != 0) return 0;
+    memset(source, 0, sizeof *source); /* members of later versions */
     source->read_at = read_at;
     source->user = file;
     source->size = (uint64_t)ftello(file);

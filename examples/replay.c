@@ -144,9 +144,7 @@ static unsigned char *allocate(size_t size)
 
 static lmc_tensor_options make_options(const unsigned char *prediction, size_t size)
 {
-    lmc_tensor_options options;
-    memset(&options, 0, sizeof options);
-    options.dtype = LMC_F32;
+    lmc_tensor_options options = LMC_TENSOR_OPTIONS(LMC_F32);
     options.prediction = prediction;
     options.prediction_size = prediction ? size : 0;
     return options;

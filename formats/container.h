@@ -93,6 +93,14 @@ const char *npy_descr(const char *dtype);
 
 struct dcp;
 
+/* The .metadata files of a snapshot that were read (torch.h), as all files of a checkpoint need
+ * theirs. All zero at first. */
+struct dcp_memo {
+    struct dcp_kept *list; /* by file number */
+    size_t n, room;
+    uint64_t weight; /* bytes that the kept ones take */
+};
+
 /* A file with random access, for parsers of formats whose directory is at the end. */
 struct view {
     uint64_t size;

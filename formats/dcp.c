@@ -91,6 +91,85 @@ void dcp_free(struct dcp *d)
     d->n = 0;
 }
 
+uint64_t dcp_weigh(const struct dcp *d)
+{
+    const struct pickle *const p = &d->pickle;
+    return sizeof *d + p->n_nodes * (uint64_t)sizeof *p->nodes +
+           p->n_links * (uint64_t)sizeof *p->links + p->n_texts + d->n * (uint64_t)sizeof *d->items;
+}
+
+/* -- what is kept -- */
+
+struct dcp_kept {
+    size_t number;
+    struct dcp *d; /* NULL: it cannot be used */
+};
+
+/* If more is parsed, it is forgotten and read again: memory has a limit, however many there are. */
+#define MAX_KEPT ((uint64_t)64 << 20)
+
+static size_t find_kept(const struct dcp_memo *m, size_t number)
+{
+    size_t low;
+    FIND_FIRST(low, m->n, m->list[low].number < number);
+    return low;
+}
+
+int dcp_recall(const struct dcp_memo *m, const struct dcp **d, size_t number)
+{
+    const size_t i = find_kept(m, number);
+    const int is_known = i < m->n && m->list[i].number == number;
+    *d = is_known ? m->list[i].d : NULL;
+    return is_known;
+}
+
+/* Frees what was parsed, and keeps which files cannot be used. */
+static void forget_parsed(struct dcp_memo *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->list[i].d) {
+            dcp_free(m->list[i].d);
+            free(m->list[i].d);
+        } else m->list[n++] = m->list[i];
+    m->n = n;
+    m->weight = 0;
+}
+
+enum container_result dcp_remember(struct dcp_memo *m, const struct dcp **d, size_t number,
+                                   const void *data, size_t size, uint64_t weight)
+{
+    static const struct dcp_kept none = {0, NULL};
+    struct dcp parsed, *kept = NULL;
+    const enum container_result result =
+        data ? dcp_read(&parsed, data, size, weight) : CONTAINER_BAD;
+    *d = NULL;
+    if (result == CONTAINER_MEMORY) return result;
+    if (m->weight > MAX_KEPT) forget_parsed(m);
+    TRY(container_append(&m->list, &m->n, &m->room, &none, 1, sizeof none));
+    if (result == CONTAINER_OK) {
+        kept = (struct dcp *)malloc(sizeof *kept);
+        if (!kept) dcp_free(&parsed);
+        else *kept = parsed;
+        if (kept) m->weight += dcp_weigh(kept);
+    }
+    m->n--; /* the new entry goes to its place */
+    const size_t i = find_kept(m, number);
+    memmove(m->list + i + 1, m->list + i, (m->n - i) * sizeof *m->list);
+    m->list[i].number = number;
+    m->list[i].d = kept;
+    m->n++;
+    *d = kept;
+    return result == CONTAINER_OK && !kept ? CONTAINER_MEMORY : CONTAINER_OK;
+}
+
+void dcp_forget(struct dcp_memo *m)
+{
+    forget_parsed(m);
+    free(m->list);
+    memset(m, 0, sizeof *m);
+}
+
 size_t dcp_find(const struct dcp *d, const char *file)
 {
     size_t low;

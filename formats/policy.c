@@ -79,7 +79,7 @@ static int is_space(char c)
 /* The last character c; NULL: there is none. */
 static const char *find_last(struct part p, char c)
 {
-    for (size_t i = p.size; i-- > 0;)
+    for (size_t i = p.size; i && i--;)
         if (p.at[i] == c) return p.at + i;
     return NULL;
 }

@@ -25,7 +25,7 @@ uint32_t read_character(const char *text, size_t size, size_t *used)
 
 /* Whether c is a control character, changes format or direction, ends a line, has no width, or is a
  * tag or no character (Unicode 15: Cc, Cf, Zl, Zp, and invisible fillers). */
-static int is_hidden(uint32_t c)
+int is_hidden_character(uint32_t c)
 {
     static const struct {
         uint32_t first, last;
@@ -47,7 +47,7 @@ size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, s
     char escaped[MAX_PRINTABLE + 1];
     const uint32_t c = read_character(text, size, used);
     size_t n;
-    if (*used && !is_hidden(c)) {
+    if (*used && !is_hidden_character(c)) {
         memcpy(out, text, *used);
         return *used;
     }

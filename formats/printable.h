@@ -21,6 +21,9 @@
  * and in its shortest form. *used: its size in bytes; 0: it is invalid. size is at least 1. */
 uint32_t read_character(const char *text, size_t size, size_t *used);
 
+/* Whether a terminal does not show the character, but is controlled by it, or shows nothing. */
+int is_hidden_character(uint32_t c);
+
 /* The most bytes that one character becomes: "\u{10FFFF}". */
 #define MAX_PRINTABLE 10
 

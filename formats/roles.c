@@ -114,10 +114,10 @@ static int selects(const struct rule *r, const char *path, const lmc_tensor *t)
 const struct rule *find_rule(const struct policy *p, const char *path, const lmc_tensor *t,
                              enum role role)
 {
-    for (size_t i = p->n_rules; i-- > 0;)
+    for (size_t i = p->n_rules; i && i--;)
         if ((p->rules[i].roles & ROLE_BIT(role)) && selects(&p->rules[i], path, t))
             return &p->rules[i];
-    for (size_t i = p->n_rules; i-- > 0 && role == ROLE_WEIGHT;)
+    for (size_t i = p->n_rules; i && i-- && role == ROLE_WEIGHT;)
         if (p->rules[i].kind == CHOOSE_AUTO && p->rules[i].roles == DEFAULT_ROLES &&
             selects(&p->rules[i], path, t))
             return &p->rules[i];
@@ -143,7 +143,7 @@ static int is_flat(const lmc_tensor *t)
 uint64_t choose_group(const lmc_tensor *t)
 {
     uint64_t n = 1;
-    for (unsigned i = t->rank; i-- > 0 && n < 64;)
+    for (unsigned i = t->rank; i && i-- && n < 64;)
         n = t->shape[i] > 65536 ? UINT64_MAX : n * t->shape[i];
     return is_flat(t) || n < 64 || n > 65536 ? 256 : n;
 }
@@ -153,8 +153,7 @@ const char *find_obstacle(const struct rule *r, enum role role, const lmc_tensor
     const enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     if (r->kind == CHOOSE_LOSSLESS) return "the rule says so";
     if (r->kind == CHOOSE_AUTO && (role == ROLE_WEIGHT || role == ROLE_OTHER))
-        return "weights stay exact; of each block a sample says whether direct, against the base, "
-               "or sparse";
+        return "weights stay exact";
     if (dtype != LMC_F32 && dtype != LMC_BF16) return "only F32 and BF16 are quantised";
     if (count_elements(t) < MIN_QUANTISED_ELEMENTS) return "fewer than 16,384 elements";
     if (is_flat(t) && count_elements(t) < MIN_FLAT_ELEMENTS)

@@ -122,7 +122,7 @@ static int read_plain(struct header *h)
     if (*h->at < 0x20) return header_wrong(h, "a control character in a string");
     if (*h->at >= 0x80) (void)read_character((const char *)h->at, (size_t)(h->end - h->at), &size);
     if (size == 0) return header_wrong(h, "no UTF-8");
-    while (size-- > 0) *h->strings++ = (char)*h->at++;
+    while (size && size--) *h->strings++ = (char)*h->at++;
     return 1;
 }
 

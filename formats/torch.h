@@ -161,6 +161,19 @@ enum container_result dcp_read(struct dcp *d, const void *data, size_t size, uin
 
 void dcp_free(struct dcp *d);
 
+/* Parses the .metadata that is file number `number` of a snapshot, and keeps the result, also that
+ * it cannot be used (then *d is NULL). data NULL: it cannot be read. OK or MEMORY. */
+enum container_result dcp_remember(struct dcp_memo *m, const struct dcp **d, size_t number,
+                                   const void *data, size_t size, uint64_t weight);
+
+/* Whether that result is kept; then sets *d. */
+int dcp_recall(const struct dcp_memo *m, const struct dcp **d, size_t number);
+
+void dcp_forget(struct dcp_memo *m);
+
+/* The memory that it takes, approximately. */
+uint64_t dcp_weigh(const struct dcp *d);
+
 /* The number of the first item of a file; its other items follow. d->n: the file has none. */
 size_t dcp_find(const struct dcp *d, const char *file);
 
@@ -231,9 +244,13 @@ void torch_free_views(struct torch_views *views);
  *     big-endian, quantised or of unknown type, or       "NAME" or "data/K", of dtype BYTES
  *     the pickle is not understood
  *
- * Tensors of PyTorch that differ from this list are views of the container. A long data.pkl and a
- * long directory of the archive are "@data.pkl" and "@directory", of dtype BYTES.
+ * Tensors of PyTorch that differ from this list are views of the container. Bytes that describe
+ * tensors are listed, too, with the dtype BYTES: data.pkl and the directory of an archive are
+ * "@data.pkl" and "@directory"; bytes between tensors are "@K", if K - 1 items are before them.
  */
+
+/* Whether an item of the list is no tensor, but such a description. */
+int torch_is_description(const lmc_tensor *t);
 
 /* The content of .metadata. */
 struct dcp;

@@ -330,15 +330,16 @@ static enum container_result add_storages(struct builder *b, struct archive_of_t
     return CONTAINER_OK;
 }
 
-/* The bytes that describe an archive's tensors change little from step to step. As tensors they can
- * be predicted by a base. If they are shorter, the entry of a tensor costs more than that saves. */
+/* Bytes that describe tensors change little from step to step. As tensors they can be predicted by
+ * a base. If they are shorter, the entry of a tensor costs more than that saves. */
 #define DESCRIPTION_SIZE 2048u
+#define GAP_SIZE 256u
 
 static enum container_result add_bytes(struct builder *b, const char *name, uint64_t offset,
-                                       uint64_t size)
+                                       uint64_t size, uint64_t least)
 {
     const size_t at = b->names_size;
-    if (size < DESCRIPTION_SIZE) return CONTAINER_OK;
+    if (size < least) return CONTAINER_OK;
     TRY(add_name(b, name, "", ""));
     return add_torch_tensor(b, at, "BYTES", &size, 1, offset, size);
 }
@@ -349,8 +350,8 @@ static enum container_result add_descriptions(struct builder *b, const struct ar
     char full[sizeof a->prefix + sizeof PICKLE_NAME];
     snprintf(full, sizeof full, "%s%s", a->prefix, PICKLE_NAME);
     const struct zip_member *m = zip_find(&a->zip, full);
-    if (m && m->is_stored) TRY(add_bytes(b, "@" PICKLE_NAME, m->offset, m->size));
-    return add_bytes(b, "@directory", a->zip.directory, end - a->zip.directory);
+    if (m && m->is_stored) TRY(add_bytes(b, "@" PICKLE_NAME, m->offset, m->size, DESCRIPTION_SIZE));
+    return add_bytes(b, "@directory", a->zip.directory, end - a->zip.directory, DESCRIPTION_SIZE);
 }
 
 /* -- archives -- */
@@ -431,6 +432,8 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
 
 static int is_bytes(const lmc_tensor *t) { return strcmp(t->dtype, "BYTES") == 0; }
 
+int torch_is_description(const lmc_tensor *t) { return t->name[0] == '@' && is_bytes(t); }
+
 /* Finds the name of an item that is not in .metadata: the name of the first listed tensor in the
  * item, without the tensor's path in the archive. */
 static enum container_result name_item(struct builder *b, const struct archive_of_torch *a)
@@ -486,6 +489,33 @@ static enum container_result add_archive(struct builder *b, uint64_t from, uint6
 }
 
 /* -- files -- */
+
+static int compare_by_place(const void *a, const void *b)
+{
+    const lmc_tensor *x = (const lmc_tensor *)a, *y = (const lmc_tensor *)b;
+    return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1)
+                                  : (x->size > y->size) - (x->size < y->size);
+}
+
+/* Lists the bytes around the tensors, too, if they are more than a little of the file. */
+static enum container_result add_gaps(struct builder *b)
+{
+    struct container *const c = b->c;
+    const size_t n = c->n_tensors;
+    uint64_t end = 0, rest = b->view->size;
+    for (size_t i = 0; i < n; i++) rest -= c->tensors[i].size < rest ? c->tensors[i].size : rest;
+    if (n == 0 || rest <= b->view->size / 64) return CONTAINER_OK;
+    qsort(c->tensors, n, sizeof *c->tensors, compare_by_place);
+    b->item = "";
+    for (size_t i = 0; i <= n; i++) {
+        const uint64_t start = i < n ? c->tensors[i].offset : b->view->size;
+        char name[32] = "@directory"; /* the file's end, see may_be_archive() in python/src */
+        if (i < n) snprintf(name, sizeof name, "@%zu", i + 1);
+        if (start > end) TRY(add_bytes(b, name, end, start - end, GAP_SIZE));
+        if (i < n) end = start + c->tensors[i].size;
+    }
+    return CONTAINER_OK;
+}
 
 /* Turns offsets of names and shapes into pointers, as the arrays do not move any more. */
 static void finish_pointers(struct container *c)
@@ -547,8 +577,10 @@ enum container_result container_parse_torch_save(struct container *c, const stru
         b.folds = folds;
         TRY(add_archive(&b, 0, v->size, &start));
         if (start != 0) return container_bad(c, BEFORE);
+        const int is_done = !folds && !is_of_tiny_tensors(c, v->size);
+        if (is_done) TRY(add_gaps(&b));
         TRY(finish_builder(&b));
-        if (!folds && !is_of_tiny_tensors(c, v->size)) return CONTAINER_OK;
+        if (is_done) return CONTAINER_OK;
         if (!folds) container_free(c);
     }
     note(c, "its tensors are so small that they are stored as the bytes of the file");
@@ -607,6 +639,7 @@ enum container_result container_parse_distcp(struct container *c, const struct v
     const int is_known = d && dcp_find(d, name) < d->n;
     init_builder(&b, c, v);
     TRY(is_known ? add_known_items(&b, d, name) : add_items_from_end(&b));
+    TRY(add_gaps(&b));
     return finish_builder(&b);
 }
 

@@ -39,7 +39,7 @@ static enum lmc_status discard(void *user, const void *data, size_t size)
 /* A writer of snapshots must accept the file with its tensors. */
 static void check_acceptable(const struct container *c, uint64_t file_size)
 {
-    const lmc_sink sink = {discard, NULL};
+    const lmc_sink sink = {discard, NULL, {0, 0}};
     lmc_writer *writer = NULL;
     lmc_file file;
     memset(&file, 0, sizeof file);

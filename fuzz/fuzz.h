@@ -164,6 +164,7 @@ void fuzz_end(void);
 /* -- tiers -- */
 
 /* In lmc.c. They do not query the CPU each time, which takes longer than most inputs. */
+enum { FUZZ_MAX_TIERS = 8 };
 unsigned fuzz_count_tiers(void);     /* of this build on this machine */
 void fuzz_set_tier(unsigned number); /* modulo their number; 0 is the scalar one */
 

@@ -8,7 +8,7 @@ static void check_arguments(const uint8_t *block, size_t size)
     static uint8_t byte[64];
     lmc_tensor_options options;
     lmc_block_info info;
-    lmc_parallel parallel;
+    lmc_parallel parallel = LMC_DEFAULTS;
     size_t n;
     memset(&options, 0, sizeof options);
     memset(&parallel, 0, sizeof parallel);
@@ -53,7 +53,7 @@ static void check_tensor(uint8_t *blocks, size_t size, int repair, int has_base,
                          unsigned seed, unsigned off)
 {
     lmc_tensor_options options;
-    lmc_parallel parallel;
+    lmc_parallel parallel = LMC_DEFAULTS;
     unsigned n_workers = seed % 3;
     size_t at, ws_size, total = 0, start, part;
     enum lmc_status whole, some;

@@ -19,11 +19,11 @@ static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *
     io_target target;
     io_file file = io_open(delta, delta_size, io->piece, 0);
     lmc_restore_options options;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     enum lmc_status status;
     size_t i, size = 0;
     memset(&target, 0, sizeof target);
-    memset(&options, 0, sizeof options);
+    options = LMC_RESTORE_OPTIONS();
     fuzz_reserve(&place_guard, IO_MOST_SIZE);
     target.data = place_guard.data;
     target.in_place = 1;
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     delta_data = fuzz_copy(&delta_guard, in.data + base_size, in.size - base_size, io.at_start);
     base_file = io_open(base_data, base_size, 0, 0);
     source = io_source(&base_file);
-    memset(&options, 0, sizeof options);
+    options = LMC_READER_OPTIONS();
     options.max_total_size = io.any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
     if (lmc_reader_open(&base_reader, &source, &options) == LMC_OK) {
         base = lmc_reader_base(base_reader);

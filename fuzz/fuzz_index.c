@@ -109,10 +109,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
               total_limit = (int)fuzz_bits(&p, 6) == 63;
     lmc_reader *reader = NULL;
     lmc_reader_options options;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     split_file file;
     uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-    lmc_snapshot_info header, info;
+    lmc_snapshot_info header, info, probed;
+    lmc_snapshot_extent extent;
     enum lmc_status status, header_status = LMC_OK;
 
     if (in.size > MOST_INPUT) return 0;
@@ -133,12 +134,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (total >= in.size) file.size = total;
     }
     if (in.size >= HEADER) header_status = lmc_header_parse(file.data, in.size, &header);
-    memset(&options, 0, sizeof options);
+    options = LMC_READER_OPTIONS();
     if (index_limit) options.max_index_size = 16 * (uint64_t)index_limit;
     if (total_limit) options.max_total_size = (uint64_t)seed << (seed & 7);
     source.read_at = read_at;
     source.user = &file;
     source.size = file.size;
+    (void)!lmc_snapshot_measure(&source, &extent);
+    FUZZ_CHECK(extent.end <= file.size && extent.runs_offset <= file.size);
+    status = lmc_snapshot_probe(&source, &probed);
+    FUZZ_CHECK(status != LMC_OK || probed.size == file.size);
+    file.reads = 0;
     status = lmc_reader_open(&reader, &source, &options);
     if (fail_alloc && fuzz_memory.calls > (long)fail_alloc - 1)
         FUZZ_CHECK(status == LMC_ERR_MEMORY);
@@ -150,6 +156,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_memory.fail_at = -1;
         list(reader, seed);
         info = fuzz_info(reader);
+        if (!fail_read)
+            FUZZ_CHECK(probed.size == info.size && probed.index_size == info.index_size &&
+                       memcmp(probed.fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE) == 0 &&
+                       probed.features == info.features);
         if (file.size <= LAST_READ)
             FUZZ_CHECK(
                 info.has_base == header.has_base && info.features == header.features &&

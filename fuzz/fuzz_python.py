@@ -49,9 +49,7 @@ TIMEOUT = 60                                   # seconds for one file
 class Tensor(ctypes.Structure):
     """lmc_tensor"""
     _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p), ("rank", ctypes.c_uint), ("shape", ctypes.POINTER(ctypes.c_uint64)),
-                ("offset", ctypes.c_uint64), ("size", ctypes.c_uint64), ("fingerprint", ctypes.c_uint8 * 16), ("twin", ctypes.c_void_p),
-                ("generation", ctypes.c_uint), ("measure", ctypes.c_int), ("error", ctypes.c_double), ("quantizer", ctypes.c_void_p),
-                ("base_parts", ctypes.c_void_p), ("n_base_parts", ctypes.c_size_t), ("reserved", ctypes.c_uint64 * 4)]
+                ("offset", ctypes.c_uint64), ("size", ctypes.c_uint64), ("fingerprint", ctypes.c_uint8 * 16), ("generation", ctypes.c_uint), ("measure", ctypes.c_int), ("error", ctypes.c_double), ("reserved", ctypes.c_uint64 * 4)]
 
 
 class Library:
@@ -68,7 +66,7 @@ class Library:
         self.so.flat_add_file.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p,
                                           ctypes.c_size_t]
         self.so.flat_identify_base.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-        self.tiers = [tier for tier in range(5) if self.so.lmc_tier_is_available(tier)]
+        self.tiers = [tier for tier in range(256) if self.so.lmc_tier_is_available(tier)]
 
     def status(self, number):
         return "DIFFERS" if number == FLAT_DIFFERS else self.so.lmc_status_name(number).decode().replace("LMC_ERR_", "").replace("LMC_", "")
@@ -447,7 +445,7 @@ class Mutator:
         if kind == 0:
             block.order = r.randrange(3)
         elif kind == 1:
-            block.layout = r.randrange(3)
+            block.layout = r.randrange(4)
         elif kind == 2:
             block.grouping = r.randrange(r.choice((16, 32, 256)))
         elif kind == 3 and block.base is not None:

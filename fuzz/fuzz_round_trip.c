@@ -23,6 +23,7 @@ typedef struct made_file {
     enum lmc_dtype default_dtype;
     char path[16];
     lmc_tensor tensors[MOST_TENSORS];
+    lmc_tensor_hints hints[MOST_TENSORS];
     made_tensor made[MOST_TENSORS];
 } made_file;
 
@@ -72,10 +73,10 @@ static void make_bytes(uint8_t *dst, size_t size, const fuzz_input *in, unsigned
 static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p,
                       const lmc_tensor *of)
 {
-    lmc_tensor *const t = &f->tensors[number];
+    const lmc_tensor *const t = &f->tensors[number];
     lmc_twin *const twin = &f->made[number].twin;
     const unsigned how = fuzz_bits(&p, 2);
-    if (!of || of->twin || how == 0) return;
+    if (!of || f->hints[number - 1].twin || how == 0) return;
     twin->file_number = s->n_files;
     twin->offset = of->offset;
     twin->conversion = LMC_CONVERT_NONE;
@@ -89,16 +90,17 @@ static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p,
     } else if (of->size == t->size) {
         if (fuzz_bits(&p, 1)) memcpy(f->data + t->offset, f->data + of->offset, (size_t)t->size);
     } else return;
-    t->twin = twin;
+    f->hints[number].twin = twin;
 }
 
 static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_tensor *of)
 {
-    lmc_tensor *const t = &f->tensors[number];
+    const lmc_tensor *const t = &f->tensors[number];
+    lmc_tensor_hints *const hints = &f->hints[number];
     made_tensor *const made = &f->made[number];
     lmc_quantizer_options options;
-    lmc_source elements;
-    memset(&options, 0, sizeof options);
+    lmc_source elements = LMC_DEFAULTS, seconds;
+    options = LMC_QUANTIZER_OPTIONS();
     elements.read_at = read_elements;
     elements.user = f->data + t->offset;
     elements.size = t->size;
@@ -109,19 +111,20 @@ static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_te
     options.measure = (enum lmc_measure)(1 + fuzz_bits(&p, 2) % 3);
     options.bound = 0.75 / (1 << fuzz_bits(&p, 4));
     options.group = widths[fuzz_bits(&p, 4)] - 1u;
-    if (of && of->size == t->size && !of->quantizer && !of->twin && fuzz_bits(&p, 1) &&
+    if (of && of->size == t->size && !hints[-1].quantizer && !hints[-1].twin && fuzz_bits(&p, 1) &&
         options.role == LMC_ROLE_FIRST_MOMENT) {
-        options.second_elements = elements;
-        options.second_elements.user = f->data + of->offset;
+        seconds = elements;
+        seconds.user = f->data + of->offset;
+        options.second_elements = &seconds;
     }
     if (lmc_quantizer_fit(&made->quantizer, &elements, &options) != LMC_OK) return;
-    t->quantizer = made->quantizer;
-    if (options.second_elements.read_at) {
+    hints->quantizer = made->quantizer;
+    if (options.second_elements) {
         made->second = f->data + of->offset;
         made->twin.file_number = 0; /* set by the caller */
         made->twin.offset = of->offset;
         made->twin.conversion = LMC_CONVERT_NONE;
-        t->twin = &made->twin;
+        hints->twin = &made->twin;
     }
 }
 
@@ -134,7 +137,7 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
     const size_t size = fuzz_bits(&p, 14) >> fuzz_bits(&p, 3);
     size_t i, at = 0;
     memset(f, 0, sizeof *f);
-    f->default_dtype = (enum lmc_dtype)(fuzz_bits(&p, 5) % LMC_DTYPE_COUNT);
+    f->default_dtype = (enum lmc_dtype)(fuzz_bits(&p, 5) % LMC__DTYPE_COUNT);
     f->file.has_mode = (int)fuzz_bits(&p, 1);
     f->file.mode = f->file.has_mode ? 0644 : 0;
     f->file.has_mtime = f->file.has_mode;
@@ -153,7 +156,7 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
         for (i = 0; i < n_tensors && i < MOST_TENSORS; i++) {
             lmc_tensor *const t = &f->tensors[i];
             uint64_t q = fuzz_draw(in, 8);
-            const enum lmc_dtype dtype = (enum lmc_dtype)(fuzz_bits(&q, 5) % LMC_DTYPE_COUNT);
+            const enum lmc_dtype dtype = (enum lmc_dtype)(fuzz_bits(&q, 5) % LMC__DTYPE_COUNT);
             unsigned long long bits;
             at += (size_t)fuzz_bits(&q, 3) * fuzz_bits(&q, 3);
             snprintf(f->made[i].name, sizeof f->made[i].name, "t%u",
@@ -180,7 +183,7 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
             make_bytes(f->data + last, at - last, in, how, seed + (unsigned)i * 8);
             last = at;
             make_twin(s, f, i, q, i ? &f->tensors[i - 1] : NULL);
-            if ((q >> 12 & 7) == 7 && !t->twin && t->size) {
+            if ((q >> 12 & 7) == 7 && !f->hints[i].twin && t->size) {
                 make_quantizer(f, i, q >> 15, i ? &f->tensors[i - 1] : NULL);
                 f->made[i].twin.file_number = s->n_files;
             }
@@ -219,8 +222,7 @@ static void make_before(unsigned seed, unsigned how)
         f->file.size = f->size;
         f->file.tensors = f->file.n_tensors ? f->tensors : NULL;
         for (j = 0; j < f->file.n_tensors; j++) {
-            f->tensors[j].quantizer = NULL;
-            f->tensors[j].twin = NULL;
+            memset(&f->hints[j], 0, sizeof f->hints[j]);
             f->tensors[j].shape = f->made[j].shape;
             f->tensors[j].name = f->made[j].name;
         }
@@ -251,20 +253,22 @@ static enum lmc_status write_snapshot(const made_snapshot *s, failing_sink *to,
     static const char *const keys[] = {"a", "aa", "b"};
     lmc_writer *writer = NULL;
     lmc_writer_info info;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     enum lmc_status status;
-    size_t i, at, n;
+    size_t i, j, at, n;
     sink.write = write_sink;
     sink.user = to;
     status = lmc_writer_open(&writer, &sink, options);
     for (i = 0; i < s->n_files && status == LMC_OK; i++) {
         const made_file *const f = &s->files[i];
-        status = lmc_writer_begin_file(writer, &f->file, f->default_dtype);
+        for (j = 0; j < f->file.n_tensors && status == LMC_OK; j++)
+            status = lmc_writer_add_hints(writer, j, &f->hints[j]);
+        if (status == LMC_OK) status = lmc_writer_begin_file(writer, &f->file, f->default_dtype);
         for (at = 0; at < f->size && status == LMC_OK; at += n) {
             n = piece && f->size - at > piece * 16 ? piece * 16 : f->size - at;
             if (piece & 1) {
                 io_file from = io_open(f->data + at, f->size - at, piece * 13, 0);
-                lmc_stream stream;
+                lmc_stream stream = LMC_DEFAULTS;
                 stream.read = io_read;
                 stream.user = &from;
                 n = f->size - at;
@@ -299,7 +303,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                    hashes = fuzz_bits(&p, 1);
     lmc_memory base_memory, memory;
     failing_sink to;
-    lmc_parallel parallel;
+    lmc_parallel parallel = LMC_DEFAULTS;
     lmc_writer_options options;
     lmc_reader *base_reader = NULL;
     lmc_source source;
@@ -314,7 +318,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_set_tier(tier);
     memset(&base_memory, 0, sizeof base_memory);
     memset(&memory, 0, sizeof memory);
-    memset(&options, 0, sizeof options);
+    options = LMC_WRITER_OPTIONS();
     memset(&to, 0, sizeof to);
     parallel.run = io_run;
     parallel.user = &n_workers;
@@ -327,10 +331,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     options.level = level ? LMC_LEVEL_ARCHIVE : LMC_LEVEL_DEFAULT;
     options.may_quantize = 1;
     options.content_hashes = (int)hashes;
-    options.group_files = (int)(seed >> 3 & 1);
+    options.group_files = seed >> 3 & 1 ? LMC_GROUP_NEW : LMC_GROUP_NONE;
     if (how_base) {
         lmc_reader_options reader_options;
-        memset(&reader_options, 0, sizeof reader_options);
+        reader_options = LMC_READER_OPTIONS();
         make_before(seed, how_base);
         to.sink = lmc_memory_sink(&base_memory);
         FUZZ_CHECK(write_snapshot(&before, &to, &options, piece, 0, base_fingerprint) == LMC_OK);
@@ -376,7 +380,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (i = 0; i < now.n_files && got == LMC_OK; i++) {
             made_file *const f = &now.files[i];
             io_file from = io_open(f->expected, f->size, io.piece, 0);
-            lmc_stream stream;
+            lmc_stream stream = LMC_DEFAULTS;
             stream.read = io_read;
             stream.user = &from;
             f->file.size = f->size;
@@ -385,7 +389,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(f->file.crc == lmc_crc32c(0, f->expected, f->size));
         }
         if (got == LMC_OK) {
-            lmc_base all;
+            lmc_base all = LMC_DEFAULTS;
             uint8_t other[LMC_FINGERPRINT_SIZE];
             memset(&all, 0, sizeof all);
             all.n_files = now.n_files;

@@ -23,7 +23,7 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
     enum lmc_status status;
     size_t i, j, number = 0, n_ranges = 0, all = 0;
     uint64_t end = 0;
-    memset(&options, 0, sizeof options);
+    options = LMC_READER_OPTIONS();
     options.max_total_size = io->any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = io->fail_alloc ? (long)io->fail_alloc - 1 : -1;
@@ -56,12 +56,13 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
     FUZZ_CHECK(lmc_salvage_get_damage(salvaged, &damage) == LMC_OK);
     for (i = 0; i < fuzz_info(reader).n_files && i < IO_MOST_FILES; i++) {
         const lmc_file *const f = lmc_reader_get_file(reader, i);
-        const int known = lmc_salvage_is_described(salvaged, i),
-                  confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
-        if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(known && confirmed == 1);
+        const int known = lmc_salvage_is_described(salvaged, i);
+        const enum lmc_status confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
+        if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(known && confirmed == LMC_OK);
         for (j = 0; j < f->n_tensors && j < 32; j++) {
-            const int tensor_confirmed = lmc_salvage_confirm(salvaged, i, j);
-            if (restored && !io->fail_alloc && !io->fail_read) FUZZ_CHECK(tensor_confirmed == 1);
+            const enum lmc_status tensor_confirmed = lmc_salvage_confirm(salvaged, i, j);
+            if (restored && !io->fail_alloc && !io->fail_read)
+                FUZZ_CHECK(tensor_confirmed == LMC_OK);
         }
     }
     if (restored && !io->fail_alloc && !io->fail_read)

@@ -23,8 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_set_tier(tier);
     (void)io_check_file(fuzz_copy(&input_guard, in.data, in.size, io.at_start), in.size, NULL, &io,
                         &restored, NULL);
-    if ((io.seed & 255) == 0xA5 && in.size >= LMC_FILE_HEADER_SIZE)
-        io_check_arguments(in.data, in.size);
+    if ((io.seed & 255) == 0xA5 && in.size >= LMC_HEADER_SIZE) io_check_arguments(in.data, in.size);
     FUZZ_END();
     return 0;
 }

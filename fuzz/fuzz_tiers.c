@@ -5,8 +5,8 @@
 
 #define MOST_SIZE ((size_t)1 << 16)
 
-static fuzz_guard input_guard, code_guard[LMC_TIER_COUNT], output_guard[LMC_TIER_COUNT],
-    workspace_guard, quantised_guard[LMC_TIER_COUNT];
+static fuzz_guard input_guard, code_guard[FUZZ_MAX_TIERS], output_guard[FUZZ_MAX_TIERS],
+    workspace_guard, quantised_guard[FUZZ_MAX_TIERS];
 
 static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
 {
@@ -26,12 +26,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int in_place = (int)fuzz_bits(&p, 1), fits = fuzz_bits(&p, 4) == 15,
               spread = (int)fuzz_bits(&p, 1);
     const enum lmc_level level = fuzz_bits(&p, 1) ? LMC_LEVEL_ARCHIVE : LMC_LEVEL_DEFAULT;
-    const enum lmc_dtype dtype = (enum lmc_dtype)(fuzz_bits(&p, 5) % LMC_DTYPE_COUNT);
+    const enum lmc_dtype dtype = (enum lmc_dtype)(fuzz_bits(&p, 5) % LMC__DTYPE_COUNT);
     const unsigned n_tiers = fuzz_count_tiers(), repeats = fuzz_bits(&p, 4),
                    q_bits = fuzz_bits(&p, 3), measure = fuzz_bits(&p, 2), role = fuzz_bits(&p, 2);
     const unsigned bound = fuzz_bits(&p, 4), group = fuzz_bits(&p, 8);
-    enum lmc_status status[LMC_TIER_COUNT] = {LMC_OK};
-    size_t made[LMC_TIER_COUNT] = {0}, cap, base_size, block_size;
+    enum lmc_status status[FUZZ_MAX_TIERS] = {LMC_OK};
+    size_t made[FUZZ_MAX_TIERS] = {0}, cap, base_size, block_size;
     lmc_quantizer *first_quantizer = NULL;
     uint8_t *input, *base = NULL;
     unsigned i;
@@ -113,20 +113,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     /* quantised: the same quantiser and the same bytes */
     if (fits && (dtype == LMC_F32 || dtype == LMC_BF16)) {
         fuzz_input elements_input = {input, size}, second_input = {base, size};
-        lmc_source elements = {read_elements, &elements_input, size};
+        lmc_source elements = {read_elements, &elements_input, size, {0, 0}};
+        const lmc_source seconds = {read_elements, &second_input, size, {0, 0}};
         lmc_quantizer_options options;
-        memset(&options, 0, sizeof options);
+        options = LMC_QUANTIZER_OPTIONS();
         options.dtype = dtype;
         options.role = (enum lmc_role)(role % 3);
         options.bits = q_bits < 4 ? 0 : q_bits;
         options.measure = (enum lmc_measure)measure;
         options.bound = 1.0 / (1u << bound) * 0.75;
         options.group = group;
-        if (base && options.role == LMC_ROLE_FIRST_MOMENT) {
-            options.second_elements.read_at = read_elements;
-            options.second_elements.user = &second_input;
-            options.second_elements.size = size;
-        }
+        if (base && options.role == LMC_ROLE_FIRST_MOMENT) { options.second_elements = &seconds; }
         for (i = 0; i < n_tiers; i++) {
             const size_t n = size / lmc_dtype_width(dtype);
             lmc_quantizer *quantizer = NULL;
@@ -146,12 +143,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                        info.is_grid == first_info.is_grid && info.n_codes == first_info.n_codes &&
                        info.n_exceptions == first_info.n_exceptions &&
                        info.loss.generation == first_info.loss.generation);
-            memset(&tensor, 0, sizeof tensor);
-            tensor.dtype = dtype;
+            tensor = LMC_TENSOR_OPTIONS(dtype);
             tensor.level = level;
             tensor.log2_block = 14;
             tensor.quantizer = quantizer;
-            if (options.second_elements.read_at) {
+            if (options.second_elements) {
                 tensor.prediction = base;
                 tensor.prediction_size = size;
             }
@@ -175,12 +171,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(q && n != 0);
             memcpy(q, input, size);
             FUZZ_CHECK(lmc_quantizer_apply(quantizer, 0, q, size,
-                                           options.second_elements.read_at ? base : NULL) ==
-                       LMC_OK);
+                                           options.second_elements ? base : NULL) == LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
             FUZZ_CHECK(lmc_quantizer_apply(quantizer, 0, q, size,
-                                           options.second_elements.read_at ? base : NULL) ==
-                       LMC_OK);
+                                           options.second_elements ? base : NULL) == LMC_OK);
             FUZZ_CHECK(memcmp(q, fuzz_place(&output_guard[0], size, at_start), size) == 0);
             fuzz_realloc(q, size, 0);
             if (i != 0) lmc_quantizer_free(quantizer);

@@ -142,7 +142,7 @@ static lmc_reader *open_trial(const trial *t)
 {
     lmc_reader_options options;
     lmc_reader *reader = NULL;
-    memset(&options, 0, sizeof options);
+    options = LMC_READER_OPTIONS();
     options.base = t->base;
     options.lender = t->base_reader;
     options.max_total_size = MOST_OUTPUT;
@@ -153,12 +153,12 @@ static void try_restore(trial *t, int by_reader)
 {
     static target out;
     lmc_restore_options options;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     lmc_reader *const reader = by_reader ? open_trial(t) : NULL;
     lmc_base again;
     if (by_reader && !reader) return;
     memset(&out, 0, sizeof out);
-    memset(&options, 0, sizeof options);
+    options = LMC_RESTORE_OPTIONS();
     if (by_reader) {
         again = lmc_reader_base(reader);
         out.again = &again;
@@ -243,7 +243,7 @@ static void try_salvage(trial *t)
     lmc_salvage_range range;
     uint64_t done = 0;
     size_t i;
-    memset(&options, 0, sizeof options);
+    options = LMC_READER_OPTIONS();
     options.base = t->base;
     options.max_total_size = MOST_OUTPUT;
     fuzz_decoded = bytes_read = 0;
@@ -265,7 +265,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t base_size = (size_t)fuzz_draw(&in, 4);
     lmc_reader_options options;
     bytes base_bytes;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     lmc_base base;
     trial t;
     (void)fuzz_draw(&in, 8);
@@ -275,7 +275,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_reserve(&room, (size_t)MOST_OUTPUT);
     FUZZ_BEGIN();
     memset(&t, 0, sizeof t);
-    memset(&options, 0, sizeof options);
+    options = LMC_READER_OPTIONS();
     t.room = room.data;
     t.in = size;
     t.n_links = 1;

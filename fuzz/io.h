@@ -94,7 +94,7 @@ static inline io_file io_open(const uint8_t *data, size_t size, unsigned piece, 
 
 static inline lmc_source io_source(io_file *f)
 {
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     source.read_at = io_read_at;
     source.user = f;
     source.size = f->size;
@@ -252,8 +252,8 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
                 lmc_quantizer *quantizer = NULL;
                 lmc_quantizer_info info;
                 lmc_twin twin;
-                enum lmc_status got = lmc_reader_recover_quantizer(reader, i, t, &quantizer,
-                                                                   io->seed & 1 ? &twin : NULL);
+                enum lmc_status got = lmc_quantizer_recover(&quantizer, reader, i, t,
+                                                            io->seed & 1 ? &twin : NULL, NULL);
                 FUZZ_CHECK((got == LMC_OK) == (quantizer != NULL));
                 if (got == LMC_OK) {
                     FUZZ_CHECK(lmc_quantizer_get_info(quantizer, &info) == LMC_OK && info.reason &&
@@ -290,9 +290,9 @@ static inline void io_check_alone(const uint8_t *data, size_t size, const lmc_pa
 {
     io_file file = io_open(data, size, 0, 0);
     lmc_restore_options options;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     enum lmc_status status;
-    memset(&options, 0, sizeof options);
+    options = LMC_RESTORE_OPTIONS();
     options.parallel = parallel;
     options.max_total_size = IO_MOST_SIZE;
     stream.read = io_read;
@@ -310,14 +310,15 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
                                             lmc_reader *lender)
 {
     unsigned n_workers = io->workers;
-    lmc_parallel parallel;
+    lmc_parallel parallel = LMC_DEFAULTS;
     lmc_restore_options restore;
     lmc_reader_options options;
     lmc_reader *reader = NULL;
     lmc_source source;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     io_file file = io_open(data, size, io->piece, io->fail_read);
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE], other[LMC_FINGERPRINT_SIZE];
+    lmc_snapshot_info found;
     enum lmc_status restored_as, opened_as, read_as = LMC_OK;
     const long fail_at = io->fail_alloc ? (long)io->fail_alloc - 1 : -1;
     const int fails = io->fail_alloc || io->fail_read || io->fail_write;
@@ -327,8 +328,8 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     parallel.n_workers = n_workers;
     io_reserve();
     memset(restored, 0, sizeof *restored);
-    memset(&restore, 0, sizeof restore);
-    memset(&options, 0, sizeof options);
+    restore = LMC_RESTORE_OPTIONS();
+    options = LMC_READER_OPTIONS();
     restored->data = io_target_guard.data;
     restored->cap = io->any_size ? IO_MOST_SIZE : IO_USUAL_SIZE;
     restored->fail_at = io->fail_write;
@@ -345,7 +346,8 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     stream.user = &file;
     fuzz_memory.calls = 0;
     fuzz_memory.fail_at = fail_at;
-    restored_as = lmc_snapshot_restore(&stream, fingerprint, &restore);
+    restored_as = lmc_snapshot_restore(&stream, &found, &restore);
+    if (restored_as == LMC_OK) memcpy(fingerprint, found.fingerprint, LMC_FINGERPRINT_SIZE);
     if (fail_at >= 0 && fuzz_memory.calls > fail_at) FUZZ_CHECK(restored_as == LMC_ERR_MEMORY);
     else FUZZ_CHECK(restored_as != LMC_ERR_MEMORY);
     if (file.failed) FUZZ_CHECK(restored_as != LMC_OK);
@@ -383,13 +385,13 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
 {
     io_file file = io_open(data, size, 0, 0);
     lmc_source source = io_source(&file), no_source = source;
-    lmc_stream stream, no_stream;
+    lmc_stream stream = LMC_DEFAULTS, no_stream;
     lmc_restore_options restore;
     lmc_reader_options options;
-    lmc_parallel parallel;
+    lmc_parallel parallel = LMC_DEFAULTS;
     lmc_reader *reader = NULL;
     lmc_quantizer *quantizer;
-    lmc_base base;
+    lmc_base base = LMC_DEFAULTS;
     lmc_tensor tensor;
     const lmc_tensor *found;
     const char *key;
@@ -400,8 +402,8 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     int can;
     size_t n;
     unsigned i;
-    memset(&restore, 0, sizeof restore);
-    memset(&options, 0, sizeof options);
+    restore = LMC_RESTORE_OPTIONS();
+    options = LMC_READER_OPTIONS();
     memset(&base, 0, sizeof base);
     memset(&tensor, 0, sizeof tensor);
     memset(&no_stream, 0, sizeof no_stream);
@@ -440,7 +442,7 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     FUZZ_CHECK(lmc_reader_get_file(NULL, 0) == NULL &&
                lmc_reader_encoded_size(NULL, 0, 0, 1, &encoded) == LMC_ERR_ARGUMENT &&
                lmc_reader_can_restore_in_place(NULL, &can) == LMC_ERR_ARGUMENT);
-    FUZZ_CHECK(lmc_dtype_name((enum lmc_dtype)LMC_DTYPE_COUNT) == NULL &&
+    FUZZ_CHECK(lmc_dtype_name((enum lmc_dtype)LMC__DTYPE_COUNT) == NULL &&
                lmc_dtype_find(NULL) == LMC_AUTO && lmc_dtype_bits((enum lmc_dtype)99) == 8 &&
                lmc_dtype_width((enum lmc_dtype)99) == 1 && lmc_block_workspace_size(0, 1) == 0 &&
                lmc_block_workspace_size(LMC_MAX_BLOCK_SIZE + 1, 1) == 0);
@@ -459,18 +461,18 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
                    lmc_reader_read_tensor(reader, 0, &tensor, 1, &byte, 1) == LMC_ERR_ARGUMENT &&
                    lmc_reader_read_tensor(reader, 0, &tensor, 0, &byte, 1) == LMC_ERR_ARGUMENT);
         FUZZ_CHECK(
-            lmc_reader_recover_quantizer(reader, 0, &tensor, NULL, NULL) == LMC_ERR_ARGUMENT &&
-            lmc_reader_recover_quantizer(NULL, 0, &tensor, &quantizer, NULL) == LMC_ERR_ARGUMENT);
-        FUZZ_CHECK(lmc_reader_recover_quantizer(reader, n_files, &tensor, &quantizer, NULL) ==
+            lmc_quantizer_recover(NULL, reader, 0, &tensor, NULL, NULL) == LMC_ERR_ARGUMENT &&
+            lmc_quantizer_recover(&quantizer, NULL, 0, &tensor, NULL, NULL) == LMC_ERR_ARGUMENT);
+        FUZZ_CHECK(lmc_quantizer_recover(&quantizer, reader, n_files, &tensor, NULL, NULL) ==
                        LMC_ERR_ARGUMENT &&
-                   lmc_reader_recover_quantizer(reader, 0, NULL, &quantizer, NULL) ==
+                   lmc_quantizer_recover(&quantizer, reader, 0, NULL, NULL, NULL) ==
                        LMC_ERR_ARGUMENT);
         tensor.offset = UINT64_MAX;
-        FUZZ_CHECK(lmc_reader_recover_quantizer(reader, 0, &tensor, &quantizer, NULL) ==
+        FUZZ_CHECK(lmc_quantizer_recover(&quantizer, reader, 0, &tensor, NULL, NULL) ==
                    LMC_ERR_ARGUMENT);
         tensor.offset = 0;
         tensor.size = UINT64_MAX;
-        FUZZ_CHECK(lmc_reader_recover_quantizer(reader, 0, &tensor, &quantizer, NULL) ==
+        FUZZ_CHECK(lmc_quantizer_recover(&quantizer, reader, 0, &tensor, NULL, NULL) ==
                    LMC_ERR_ARGUMENT);
         FUZZ_CHECK(lmc_reader_get_metadata(NULL, 0, &key, &value, &n) == LMC_ERR_ARGUMENT &&
                    lmc_reader_get_metadata(reader, 0, NULL, &value, &n) == LMC_ERR_ARGUMENT &&

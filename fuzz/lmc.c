@@ -11,8 +11,7 @@ static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t
     return fuzz_realloc(ptr, old_size, new_size);
 }
 #else
-#define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
-    ((void)(user), fuzz_realloc(ptr, old_size, new_size))
+#define LMC_REALLOC(ptr, old_size, new_size) fuzz_realloc(ptr, old_size, new_size)
 #define LMC__COUNT_DECODED(size) (fuzz_decoded += (size))
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
@@ -98,16 +97,17 @@ void *fuzz_realloc(void *ptr, size_t old_size, size_t new_size)
 
 /* -- tiers -- */
 
-static const lmc__kernels *tiers[LMC_TIER_COUNT];
+static const lmc__kernels *tiers[LMC__N_TIERS];
+typedef char fuzz_has_room[LMC__N_TIERS <= FUZZ_MAX_TIERS ? 1 : -1];
 
 unsigned fuzz_count_tiers(void)
 {
     static unsigned n;
-    int i;
+    unsigned i;
     if (n == 0)
-        for (i = 0; i < LMC_TIER_COUNT; i++)
-            if (lmc__find_kernels((enum lmc_tier)i))
-                tiers[n++] = lmc__find_kernels((enum lmc_tier)i);
+        for (i = LMC__N_TIERS; i-- > 0;) /* the best one last */
+            if (lmc__find_kernels(lmc__tiers[i].tier))
+                tiers[n++] = lmc__find_kernels(lmc__tiers[i].tier);
     return n;
 }
 

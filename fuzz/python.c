@@ -232,13 +232,13 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     lmc_memory in, out;
     lmc_stream stream;
     lmc_source source;
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    lmc_snapshot_info info;
     int status;
     if (!r) abort();
     memset(&in, 0, sizeof in);
     memset(&out, 0, sizeof out);
-    memset(&options, 0, sizeof options);
-    memset(&reader_options, 0, sizeof reader_options);
+    options = LMC_RESTORE_OPTIONS();
+    reader_options = LMC_READER_OPTIONS();
     lmc_tier_limit((enum lmc_tier)tier);
     in.data = (uint8_t *)copy(data, size);
     in.size = size;
@@ -250,11 +250,11 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     options.write = write_bytes;
     options.end_file = end_file;
     options.read_back = read_back;
-    status = (int)lmc_snapshot_restore(&stream, fingerprint, &options);
+    status = (int)lmc_snapshot_restore(&stream, &info, &options);
     if (status == LMC_OK) {
         source = lmc_memory_source(&in);
         status = lmc_reader_open(&reader, &source, &reader_options) == LMC_OK
-                     ? describe(&out, reader, r, fingerprint)
+                     ? describe(&out, reader, r, info.fingerprint)
                      : FLAT_DIFFERS;
         lmc_reader_free(reader);
     }

@@ -35,7 +35,7 @@ static void seal_section(uint8_t *head, uint64_t size, const lmc__kernels *k)
 static void seal_header(uint8_t *header, unsigned used, const lmc__kernels *k)
 {
     unsigned features = lmc__load32(header + LMC__FEATURES_AT);
-    memcpy(header, lmc__magic, 8);
+    memcpy(header, LMC_MAGIC, 8);
     header[8] = LMC_FORMAT_MAJOR;
     features &= ~(unsigned)LMC__FEATURE_BASE;
     if (lmc__has_base(header)) features |= LMC__FEATURE_BASE;
@@ -137,6 +137,7 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
                                sizeof workspace);
     if (status != LMC_OK && status != LMC_ERR_CHECKSUM) return 0;
     if (lmc__is_quantized(p)) r->used |= LMC__FEATURE_QUANTIZED;
+    if (p[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS) r->used |= LMC__FEATURE_ZEROS;
     lmc__store32(p + 12, r->k->crc32c(0, out, size));
     fuzz_seal_block(p, left, (uint32_t)number);
     r->n_restored += size;

@@ -238,6 +238,10 @@ def tree():
                     yield b[24:] + Bits().add(7 if is_mask else 0, 16).add(number, 1).add(is_mask, 1).add(1, 1).add(31, 5).add(0, 2).add(number, 5).bytes(8)
 
 
+def decode():
+    return seeds_command.decisions(240, 2)
+
+
 def quantised():
     for number, (_, data) in enumerate(lmc_files()):
         for _, width, b in blocks(data):
@@ -327,7 +331,7 @@ def work():
 
 def main():
     out = sys.argv[1]
-    makers = {k: v for k, v in globals().items() if k in ('block', 'gpu', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'salvage', 'delta', 'work')}
+    makers = {k: v for k, v in globals().items() if k in ('block', 'decode', 'gpu', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'salvage', 'delta', 'work')}
     makers.update(seeds_command.makers)
     for name in sys.argv[2:] or makers:
         os.makedirs(os.path.join(out, name), exist_ok=True)

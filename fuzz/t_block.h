@@ -23,7 +23,7 @@ static inline enum lmc_status t_block_decode(void *dst, size_t dst_cap, size_t *
                                              const void *prediction, size_t prediction_size,
                                              uint32_t number, void *ws, size_t ws_size)
 {
-    lmc_block_options options = LMC_DEFAULTS;
+    lmc_block_options options = LMC_BLOCK_OPTIONS(LMC_AUTO);
     options.number = number;
     options.prediction = prediction;
     options.prediction_size = prediction_size;

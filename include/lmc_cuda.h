@@ -53,7 +53,7 @@ extern "C" {
 
 typedef struct lmc_cuda lmc_cuda;
 
-/* All zero: the defaults. */
+/* LMC_CUDA_OPTIONS(): the defaults. */
 typedef struct lmc_cuda_options {
     size_t struct_size; /* as in lmc_block_options */
     uint64_t device;    /* its ordinal */
@@ -72,15 +72,16 @@ typedef struct lmc_cuda_options {
      * times this, and for kernels at most four times this more; for full tensors usually a third of
      * that. Pinned memory of the host: some 2 MiB more than this, and at most 132 MiB. */
     uint64_t staging_size;
-    void *alloc_user;
+    const lmc_allocator *allocator; /* or NULL */
 } lmc_cuda_options;
+LMC__INITIALIZER(lmc_cuda_options, LMC_CUDA_OPTIONS, (void), )
 
 /* Opens the libraries and the device, and compiles the kernels or takes them from the cache. *cuda
  * is NULL after ARGUMENT and MEMORY. After DEVICE (a library is missing, there is no GPU, the GPU
- * is too old, CUDA fails) *cuda is an object that has the message, and must be closed. */
+ * is too old, CUDA fails) *cuda is an object that has the message, and must be freed. */
 LMC_STATUS lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_options *options);
 /* NULL allowed. */
-LMC_API void lmc_cuda_close(lmc_cuda *cuda);
+LMC_API void lmc_cuda_free(lmc_cuda *cuda);
 /* Frees device memory that calls keep for later calls. The kernels stay, and so does pinned memory,
  * which takes long to allocate. */
 LMC_API void lmc_cuda_trim(lmc_cuda *cuda);
@@ -96,15 +97,15 @@ typedef struct lmc_cuda_base lmc_cuda_base;
 /* data[i]: the bytes of tensors[i], of which name, dtype, rank, shape and size must be set. Offsets
  * and fingerprints are ignored: the GPU computes fingerprints, after the work that was put into
  * `stream` before. So when tensors have changed, for example in place, open another base for the
- * next delta. Strings, shapes and bytes stay the caller's and must stay valid; close `cuda` after
+ * next delta. Strings, shapes and bytes stay the caller's and must stay valid; free `cuda` after
  * the base. The array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
 LMC_STATUS lmc_cuda_base_open(lmc_cuda_base **base, lmc_cuda *cuda, const lmc_tensor *tensors,
                               const void *const *data, size_t n, void *stream);
 /* NULL allowed. No reader may use it any more. */
-LMC_API void lmc_cuda_base_close(lmc_cuda_base *base);
+LMC_API void lmc_cuda_base_free(lmc_cuda_base *base);
 /* For lmc_reader_options.base: lmc_reader_open() returns BASE_WRONG if the delta needs another
  * base. lmc_cuda_read then predicts on the GPU. For blocks that the GPU cannot decode, and for
- * other calls, the bytes are copied to the host. Valid until `base` is closed. */
+ * other calls, the bytes are copied to the host. Valid until `base` is freed. */
 LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *base);
 
 /* *can: 1 if bytes [offset, offset + size) of a file may be read to the place where the base has
@@ -200,7 +201,8 @@ enum {
 enum {
     LMC__GPU_RUN_PREDICTED = 1, /* the run has a prediction (R5-6) */
     LMC__GPU_MAY_GROUP = 2,     /* the file may use Grouping (R3-13) */
-    LMC__GPU_MAY_QUANTIZE = 4   /* and Layout 2 (R3-12) */
+    LMC__GPU_MAY_QUANTIZE = 4,  /* and Layout 2 (R3-12) */
+    LMC__GPU_MAY_PART = 8       /* and Layout 3 */
 };
 
 typedef struct lmc__gpu_block {
@@ -303,7 +305,7 @@ static int lmc__gpu_kernel_of(const uint8_t *header, int in_place)
 {
     const unsigned coding = header[2];
     (void)in_place; /* lmc_decode_any reads an element of the base before it writes there */
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED) return LMC__GPU_CPU;
+    if (coding >> LMC__LAYOUT_SHIFT > LMC__LAYOUT_PLANES) return LMC__GPU_CPU;
     return coding & LMC__PREDICTED || header[1] == 8 || lmc__load32(header + 4) > 65536
                ? LMC__GPU_ANY
                : LMC__GPU_PLANES;
@@ -415,7 +417,7 @@ static const char *const lmc__cuda_text[] = {
     " *\n",
     " *     lmc_decode_planes   blocks of up to 65,536 elements of 1, 2 or 4 bytes without a prediction;\n",
     " *                         the masks of their trees are in shared memory\n",
-    " *     lmc_decode_any      all others except quantised ones: any size, classes, sparse blocks; masks\n",
+    " *     lmc_decode_any      all others of Layout 1: any size, classes, sparse blocks; masks\n",
     " *                         and lists are in scratch memory. The template parameter WIDE is true\n",
     " *\n",
     " * A group of threads (a thread block of CUDA) decodes a block:\n",
@@ -495,7 +497,8 @@ static const char *const lmc__cuda_text[] = {
     "    BASE_WRONG = 31,\n",
     "    NOT_HERE = 255\n",
     "};\n",
-    "enum : u32 { RUN_PREDICTED = 1, MAY_GROUP = 2, MAY_QUANTIZE = 4 }; /* of Block.flags */\n",
+    "/* Of Block.flags. */\n",
+    "enum : u32 { RUN_PREDICTED = 1, MAY_GROUP = 2, MAY_QUANTIZE = 4, MAY_PART = 8 };\n",
     "\n",
     "/* As in kernels.h. */\n",
     "struct Block {\n",
@@ -1947,20 +1950,22 @@ static const char *const lmc__cuda_text[] = {
     "    ROLLED for (u32 i = 0; i < 20; i += 4) crc = times_word(t, crc ^ get32(h + i));\n",
     "    if (~crc != get32(h + 20)) return CHECKSUM;\n",
     "    if ((width != 1 && width != 2 && width != 4 && width != 8) || order == 3 || h[2] & 0x18 ||\n",
-    "        layout > 2)\n",
+    "        layout > 3)\n",
     "        return UNSUPPORTED;\n",
     "    if (size == 0 || size > MAX_SIZE || size != job.out_size) return CORRUPT;\n",
     "    if (predicted ? !(job.flags & RUN_PREDICTED) : h[3] || get32(h + 16)) return CORRUPT;\n",
     "    if (layout == 0 ? payload != size || order || predicted || h[3] : payload >= size)\n",
     "        return CORRUPT;\n",
     "    if (layout == 1 && predicted && !order) return CORRUPT;\n",
+    "    if (layout == 3 && predicted) return CORRUPT;\n",
     "    if (layout == 2 && (width == 1 || width == 8 || order || h[3])) return CORRUPT;\n",
     "    if (natural && (natural >= width || n_classes == 1 || sparse)) return CORRUPT;\n",
     "    if (h[3] && !(job.flags & MAY_GROUP)) return CORRUPT;\n",
     "    if (layout == 2 && !(job.flags & MAY_QUANTIZE)) return CORRUPT;\n",
+    "    if (layout == 3 && !(job.flags & MAY_PART)) return CORRUPT;\n",
     "    if (payload != job.in_size - HEADER)\n",
     "        return payload > job.in_size - HEADER ? TRUNCATED : CORRUPT;\n",
-    "    if (layout == 2 || ((job.out | (predicted ? job.base : 0)) & (width - 1))) return NOT_HERE;\n",
+    "    if (layout >= 2 || ((job.out | (predicted ? job.base : 0)) & (width - 1))) return NOT_HERE;\n",
     "    if (!WIDE && (predicted || width == 8 || size > MAX_NARROW * width)) return NOT_HERE;\n",
     "    return OK;\n",
     "}\n",
@@ -2337,11 +2342,10 @@ static const char *const lmc__cuda_text[] = {
 #endif
 
 /* Opens libcuda, NVRTC, a device, and the kernels:
- *
  *     lmc_cuda_open -> libraries -> device, its primary context
  *                   -> the text of the kernels -> cache, or NVRTC -> cubin -> module
  *
- * Each member of struct lmc_cuda is zero until it is made; lmc_cuda_close frees members that are
+ * Each member of struct lmc_cuda is zero until it is made; lmc_cuda_free frees members that are
  * not zero. So it can close an object whose open has failed. */
 
 /* One of the two halves of memory that waves of blocks use in turn (cuda_wave.h). */
@@ -2619,7 +2623,7 @@ LMC__COLD static void lmc__write_cache(const lmc_cuda *c, const lmc__cuda_code *
     lmc__buffer part;
     FILE *file;
     int is_whole;
-    lmc__init_buffer(&part, c->options.alloc_user);
+    lmc__init_buffer(&part, c->options.allocator);
     (void)snprintf(end, sizeof end, ".%lu.%lx", lmc__process_number(),
                    (unsigned long)((uintptr_t)c >> 4 & 0xFFFFFF));
     if (lmc__cache_path(c, code, end, &part) == LMC_OK) {
@@ -2662,7 +2666,7 @@ LMC__COLD static enum lmc_status lmc__compile_cubin(lmc_cuda *c, lmc__cuda_code 
     } else {
         char log[400] = "";
         lmc__buffer text;
-        lmc__init_buffer(&text, c->options.alloc_user);
+        lmc__init_buffer(&text, c->options.allocator);
         if (c->f.nvrtcGetProgramLogSize(program, &size) == 0 && size != 0 &&
             lmc__append(&text, NULL, size + 1) == LMC_OK &&
             c->f.nvrtcGetProgramLog(program, (char *)text.data) == 0)
@@ -2735,7 +2739,7 @@ LMC__COLD static enum lmc_status lmc__copy_tables(lmc_cuda *c)
 {
     lmc__buffer buffer;
     enum lmc_status status;
-    lmc__init_buffer(&buffer, c->options.alloc_user);
+    lmc__init_buffer(&buffer, c->options.allocator);
     status = lmc__append(&buffer, NULL, sizeof(lmc__gpu_tables));
     if (status == LMC_OK) {
         lmc__gpu_make_tables((lmc__gpu_tables *)(void *)buffer.data);
@@ -2775,8 +2779,8 @@ LMC__COLD static enum lmc_status lmc__open_context(lmc_cuda *c)
         LMC__CUDA(c, cuEventCreate, (&c->halves[i].decoded, LMC__CU_NO_TIMING));
     }
     memset(&code, 0, sizeof code);
-    lmc__init_buffers(&code, LMC__CUDA_CODE_BUFFERS, c->options.alloc_user);
-    lmc__init_buffer(&path, c->options.alloc_user);
+    lmc__init_buffers(&code, LMC__CUDA_CODE_BUFFERS, c->options.allocator);
+    lmc__init_buffer(&path, c->options.allocator);
     (void)snprintf(code.arch, sizeof code.arch, "--gpu-architecture=sm_%d%d", major, minor);
     status = lmc__load_kernels(c, &code, &path);
     lmc__free_buffers(&code, LMC__CUDA_CODE_BUFFERS);
@@ -2809,16 +2813,17 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_
     unsigned i;
     if (!cuda) return LMC_ERR_ARGUMENT;
     *cuda = NULL;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     if ((o.staging_size != 0 && o.staging_size < LMC__MIN_STAGING) ||
         o.staging_size > LMC__MAX_STAGING || o.device > INT_MAX)
         return LMC_ERR_ARGUMENT;
-    c = (lmc_cuda *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *c);
+    LMC__TRY(lmc__check_allocator(o.allocator));
+    c = (lmc_cuda *)lmc__realloc(o.allocator, NULL, 0, sizeof *c);
     if (!c) return LMC_ERR_MEMORY;
     memset(c, 0, sizeof *c);
     c->options = o;
-    lmc__init_buffers(c, LMC__CUDA_BUFFERS, o.alloc_user);
-    for (i = 0; i < 2; i++) lmc__init_buffers(&c->halves[i], LMC__CUDA_HALF_BUFFERS, o.alloc_user);
+    lmc__init_buffers(c, LMC__CUDA_BUFFERS, o.allocator);
+    for (i = 0; i < 2; i++) lmc__init_buffers(&c->halves[i], LMC__CUDA_HALF_BUFFERS, o.allocator);
     *cuda = c;
     return lmc__cuda_note(c, lmc__open_device(c));
 }
@@ -2861,7 +2866,7 @@ LMC__COLD static void lmc__free_half(lmc_cuda *c, lmc__cuda_half *h)
 }
 
 /* Errors of CUDA are ignored here: the caller could do nothing about them. */
-LMC__COLD LMC_API void lmc_cuda_close(lmc_cuda *c)
+LMC__COLD LMC_API void lmc_cuda_free(lmc_cuda *c)
 {
     unsigned i;
     if (!c) return;
@@ -2878,7 +2883,7 @@ LMC__COLD LMC_API void lmc_cuda_close(lmc_cuda *c)
     if (c->context) (void)c->f.cuDevicePrimaryCtxRelease_v2(c->device);
     for (i = 0; i < 2; i++) lmc__free_buffers(&c->halves[i], LMC__CUDA_HALF_BUFFERS);
     lmc__free_buffers(c, LMC__CUDA_BUFFERS);
-    (void)LMC_REALLOC(c->options.alloc_user, c, sizeof *c, 0);
+    (void)lmc__realloc(c->options.allocator, c, sizeof *c, 0);
 }
 
 LMC_API const char *lmc_cuda_message(const lmc_cuda *c) { return c ? c->message : ""; }
@@ -2891,7 +2896,6 @@ LMC_API void lmc_cuda_get_counts(const lmc_cuda *c, lmc_cuda_counts *counts)
 /* == gpu/cuda_plan.h =========================================================================== */
 
 /* From parts to waves of blocks:
- *
  *     parts      |--- A -------------|         |- B -||--- C ----|
  *     spans      |--- 0 -------------|         |- 1 -||--- 2 ----|      sorted, by streams
  *     blocks     |.....|.....|.....|.....|   |.....|.....|.....|..      that have bytes of them
@@ -3448,11 +3452,11 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_base_open(lmc_cuda_base **base, lmc_c
     c->message[0] = 0;
     if (!base || !c->tables || (n && (!tensors || !data)))
         return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
-    b = (lmc_cuda_base *)LMC_REALLOC(c->options.alloc_user, NULL, 0, sizeof *b);
+    b = (lmc_cuda_base *)lmc__realloc(c->options.allocator, NULL, 0, sizeof *b);
     if (!b) return lmc__cuda_note(c, LMC_ERR_MEMORY);
     memset(b, 0, sizeof *b);
     b->cuda = c;
-    lmc__init_buffers(b, LMC__CUDA_BASE_BUFFERS, c->options.alloc_user);
+    lmc__init_buffers(b, LMC__CUDA_BASE_BUFFERS, c->options.allocator);
     b->base.n_files = 1;
     b->base.get_file = lmc__get_cuda_file;
     b->base.read = lmc__read_cuda_base;
@@ -3466,15 +3470,15 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_base_open(lmc_cuda_base **base, lmc_c
         lmc__cuda_leave(c);
     }
     if (status == LMC_OK) *base = b;
-    else lmc_cuda_base_close(b);
+    else lmc_cuda_base_free(b);
     return lmc__cuda_note(c, status);
 }
 
-LMC__COLD LMC_API void lmc_cuda_base_close(lmc_cuda_base *b)
+LMC__COLD LMC_API void lmc_cuda_base_free(lmc_cuda_base *b)
 {
     if (!b) return;
     lmc__free_buffers(b, LMC__CUDA_BASE_BUFFERS);
-    (void)LMC_REALLOC(b->cuda->options.alloc_user, b, sizeof *b, 0);
+    (void)lmc__realloc(b->cuda->options.allocator, b, sizeof *b, 0);
 }
 
 LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *b) { return b ? &b->base : NULL; }
@@ -3550,7 +3554,6 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_can_read_in_place(const lmc_reader *r
 
 /* What the host, the link and the GPU do with a wave of blocks. Two waves are in work at a time,
  * each in its half of the memory:
- *
  *     host       | read 0 |          | read 1 |       | look at 0 | read 2 |     | look at 1 | ...
  *     own                  | copy 0 |          | copy 1 |    pieces of 0 | copy 2 |
  *     stream                         | decode 0         | decode 1      |         | decode 2 ...
@@ -3843,6 +3846,7 @@ static uint32_t lmc__block_flags(const lmc_reader *r, const lmc__cuda_job *job)
         flags |= LMC__GPU_RUN_PREDICTED;
     if (r->info.features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)) flags |= LMC__GPU_MAY_GROUP;
     if (r->info.features & LMC__FEATURE_QUANTIZED) flags |= LMC__GPU_MAY_QUANTIZE;
+    if (r->info.features & LMC__FEATURE_ZEROS) flags |= LMC__GPU_MAY_PART;
     return flags;
 }
 

@@ -6,22 +6,14 @@
  *   sequences of blocks. It reads no files, starts no threads, and allocates only if a tensor's
  *   workspace is NULL. Use it in programs that keep blocks in a container of their own. To port the
  *   decoder to another language, read spec/lmc-format.md, then src/codec/get_block.h below, and
- *   leave out the tiers NEON, AVX2 and AVX-512, as LMC_NO_SIMD does.
- *
- * SYNOPSIS
- *   In one C or C++ file of your program:
- *
- *       #define LMC_IMPLEMENTATION
- *       #include "lmc_decode.h"
- *
- *   and everywhere else just #include "lmc_decode.h".
+ *   leave out the tiers NEON, AVX2 and AVX-512, as LMC_NO_SIMD does. The head of lmc.h says what
+ *   holds for all functions: errors, bounds, hostile input, threads. One C or C++ file of your
+ *   program defines LMC_IMPLEMENTATION before it includes this header.
  *
  * WITH lmc.h
  *   This header has the same names and structs as lmc.h. A file cannot include both (#error). A
  *   program that implements both in different files does not link, unless LMC_STATIC is defined. A
  *   file may include this header and link with a library made of lmc.h.
- *
- * The head of lmc.h says what holds for all functions: errors, bounds, hostile input, threads.
  *
  * CONTENTS
  *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one.
@@ -31,7 +23,7 @@
  *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
  *              dispatch
  *   codec      dtypes half tree quant_params job workspace block_header get_gaps get_list
- *              get_planes get_sparse get_delta get_quantised get_block
+ *              get_planes get_zeros get_sparse get_delta get_quantised get_block
  *   tensor     wave tensor decode_tensor
  */
 #ifndef LMC_DECODE_H
@@ -44,29 +36,24 @@
 
 /* -- configuration --
  * Define these before including lmc.h, the same in every file:
- *
  *   LMC_STATIC           all functions are static: each file that implements them has a copy
  *   LMC_API              the text before each public function. Default: nothing; with LMC_STATIC:
  *                        static
  *
  * These leave out parts of the library and their declarations. They can be combined:
- *
  *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks returns LMC_ERR_UNSUPPORTED
- *
  *   LMC_NO_STDIO         everything that uses FILE and <stdio.h>
  *
  * These matter only where LMC_IMPLEMENTATION is defined:
- *
- *   LMC_REALLOC(user, ptr, old_size, new_size)
- *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
+ *   LMC_REALLOC(ptr, old_size, new_size)
+ *                        where no lmc_allocator is given: as that. Default: the C library
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
  *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". It is used
  *                        if the compiler's flags enable vectors (wasm32: -msimd128)
  *
- * A tier is an instruction set. No build flag is needed: the best tier is found at run time.
- */
+ * A tier is an instruction set. No build flag is needed: the best tier is found at run time. */
 #include <stddef.h>
 #include <stdint.h>
 #ifndef LMC_NO_STDIO
@@ -95,8 +82,14 @@
 #endif
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
+/* An enum can have each int, as in C: also the numbers of a later library. */
+#ifdef __cplusplus
+#define LMC__INT : int
+#else
+#define LMC__INT
+#endif
 
-/* The defaults of any struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
+/* All zero. Structs of options have initializers of their own, such as LMC_WRITER_OPTIONS(). */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -104,15 +97,21 @@
 #else
 #define LMC_DEFAULTS {0}
 #endif
+/* Defines an initializer: the defaults, with struct_size, and with what `set` sets. */
+#define LMC__INITIALIZER(type, NAME, parameters, set)                                              \
+    static inline type NAME parameters                                                             \
+    {                                                                                              \
+        type o = LMC_DEFAULTS;                                                                     \
+        o.struct_size = sizeof o;                                                                  \
+        set return o;                                                                              \
+    }
 
 /* -- public API --
- *
  * Names. Functions are called lmc_NOUN_verb. n and n_... are counts. Sizes, capacities (cap) and
- * offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or 1. alloc_user is
- * passed to LMC_REALLOC.
+ * offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or 1.
  *
  * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
- * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
+ * size, or output parameters; options; the workspace or allocator. A function that makes an object
  * first takes the address of the pointer to it. If there are two buffers and no object, the
  * destination comes first, as with memcpy. Callbacks take user, then their arguments in the same
  * order. Comments write ARGUMENT for LMC_ERR_ARGUMENT, and so on.
@@ -123,19 +122,18 @@
  *
  * What changes within 1.x. Source code for one 1.x compiles with every later 1.x, and a compiled
  * program works with the shared library of any other 1.x:
- *
  *   functions, enums      New ones are added, with unused numbers. Treat a status that your program
  *                         does not know as an error.
- *   structs ..._options   grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0 if program and library were compiled with the same lmc.h. Members
- *                         that an older program lacks have their defaults. Members that an older
- *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
- *                         impossible size is LMC_ERR_ARGUMENT.
+ *   structs ..._options,  grow at their ends. Their first member, struct_size, says which members a
+ *   lmc_tensor_hints      program has: LMC_..._OPTIONS() sets it; the rest is as NULL. 0, as in a
+ *                         struct of zeros, stands for the members of 1.0.0. Members that a program
+ *                         lacks have their defaults. An impossible size is LMC_ERR_ARGUMENT.
  *   structs with          keep their size. A new member replaces a reserved word. Zero is the
  *   reserved words        member's default, or means that the library does not know the member. The
- *                         library sets reserved words to zero. It refuses to write a file or tensor
- *                         in which they are not zero: LMC_ERR_UNSUPPORTED.
- *   other structs         do not change: structs of callbacks, parts of others, lmc_array. */
+ *                         library sets them to zero. Begin with lmc_source source = LMC_DEFAULTS.
+ *   other structs         do not change: lmc_loss, lmc_memory, lmc_text, lmc_changes.
+ * A member that the library does not know, at the end of options or in a reserved word, must be
+ * zero: else LMC_ERR_UNSUPPORTED, as the program asks for what only a later version can do. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -146,19 +144,17 @@ extern "C" {
 #define LMC_VERSION "1.0.0"
 
 /* Version of the file format that is written. Files of all its minor versions are read, unless they
- * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
- * (LMC_ERR_VERSION): restore format 0.4 with v0.5.0, older formats with older versions. */
+ * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The version of the compiled library, "1.0.0". If it is not LMC_VERSION, the program was compiled
- * with another lmc.h. */
+/* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
 
 /* Numbers are stable. */
-enum lmc_status {
+enum lmc_status LMC__INT {
     LMC_OK = 0,
     LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than the output needs */
@@ -186,16 +182,28 @@ enum lmc_status {
     LMC_ERR_BASE_WRONG = 31    /* a base other than the one that the delta was made against */
 };
 
+/* In every program an enum has the size of int: compile C with -fno-short-enums. */
+typedef char lmc__compile_with_no_short_enums[sizeof(enum lmc_status) == sizeof(int) ? 1 : -1];
 /* The name of the status, such as "LMC_ERR_CORRUPT"; "LMC_ERR_?" for an unknown number. */
 LMC_API const char *lmc_status_name(enum lmc_status status);
 /* One line for a user: what happened and what to do. "unknown error" for an unknown number. */
 LMC_API const char *lmc_status_text(enum lmc_status status);
 
+/* Memory from the caller; NULL: from LMC_REALLOC. reallocate is like realloc, with the size of the
+ * block at ptr (NULL and 0: none). new_size 0 frees. If it returns NULL for another size, the block
+ * stays (LMC_ERR_MEMORY). Blocks are aligned as by malloc. It is not copied: it must outlive
+ * the object that uses it, and be thread-safe if objects of several threads do. */
+typedef struct lmc_allocator {
+    void *(*reallocate)(void *user, void *ptr, size_t old_size, size_t new_size);
+    void *user;
+    uint64_t reserved[2]; /* zero; see "reserved words" above */
+} lmc_allocator;
+
 /* -- dtypes -- */
 
 /* The dtypes of safetensors 0.8, and five more. Numbers are stable, and files store the same
  * numbers (spec 4.1). Files store any other dtype as a string. */
-enum lmc_dtype {
+enum lmc_dtype LMC__INT {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
     LMC_F4 = 2,
@@ -225,7 +233,7 @@ enum lmc_dtype {
     LMC_U2 = 26,
     LMC_C128 = 27
 };
-#define LMC_DTYPE_COUNT 28
+#define LMC__DTYPE_COUNT 28 /* private: a later library has more */
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for an unknown number. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
@@ -241,12 +249,11 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
  * gives the same bytes on every machine. MAX never makes a block larger than DEFAULT does, nor
  * ARCHIVE larger than MAX. Percentages are of the input, or of a delta's size. Speeds:
  * bench/README.md. Numbers are stable. */
-enum lmc_level {
+enum lmc_level LMC__INT {
     /* Encodes and decodes faster. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* Encodes more slowly; decodes almost as fast. Smaller by 0.02 to 0.3 %; deltas by up to
-     * 1 %. */
+    /* Encodes more slowly, decodes almost as fast. Smaller by 0.02 to 0.3 %; deltas up to 1 %. */
     LMC_LEVEL_MAX = 1,
     /* The smallest and slowest; deltas also decode more slowly. Smaller than MAX by less than
      * 0.1 %; deltas by up to 1.2 %. */
@@ -264,14 +271,59 @@ typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
-    unsigned n_workers; /* 1 .. 1024 */
+    unsigned n_workers;   /* 1 .. 1024 */
+    uint64_t reserved[2]; /* zero; see "reserved words" above */
 } lmc_parallel;
 
+typedef struct lmc_quantizer lmc_quantizer; /* see "quantisers" below */
+
+/* -- layer 2: tensors in memory --
+ * A coded tensor is its blocks, one after another, numbered from 0. All but the last have the same
+ * decoded size. There is no other header: the caller must know dtype and size. */
+
+typedef struct lmc_tensor_options {
+    size_t struct_size; /* as in lmc_block_options */
+    enum lmc_dtype dtype;
+    unsigned log2_block;  /* 14 .. 22: a block has 2^log2_block elements, at most 4 MiB; 0: the
+                            default, which is 16 (18 for bytes, 17 for AUTO; with a prediction
+                            20, or 18 for elements of 4 or 8 bytes) */
+    enum lmc_level level; /* of encoding */
+    const lmc_parallel *parallel; /* or NULL */
+    const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
+    size_t prediction_size;       /* must be the tensor's size */
+    /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
+     * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
+     * decode, pass the same quantizer, or the log2_block of encoding. */
+    const lmc_quantizer *quantizer;
+} lmc_tensor_options;
+
+/* The defaults, with that dtype: the only option without a default. */
+LMC__INITIALIZER(lmc_tensor_options, LMC_TENSOR_OPTIONS, (enum lmc_dtype dtype), o.dtype = dtype;)
+
+/* Bytes of workspace to encode and decode with these options, for all workers; 0 if the options are
+ * illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A call without a
+ * workspace (NULL and 0) allocates one by LMC_REALLOC (additional error: MEMORY). */
+LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
+
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. Of
+ * options, parallel and prediction are used; dtype (the same) and log2_block (at least that of
+ * encoding) only tell the size of the workspace. dst may be the prediction; after an error it is
+ * then a mixture of old and new elements. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
+ * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG (also if prediction_size is not size). */
+LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                             const lmc_tensor_options *options, void *ws, size_t ws_size);
+/* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
+ * range are decoded; of blocks before it only the headers are read. Later bytes at src are not
+ * read, and total_size is not checked, unless the range is the whole tensor. The prediction is that
+ * of the whole tensor, and must not overlap dst. */
+LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
+                                   uint64_t offset, uint64_t total_size,
+                                   const lmc_tensor_options *options, void *ws, size_t ws_size);
+
 /* -- layer 1: blocks --
- * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes together. Its header of
- * 24 bytes has the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also
- * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
- * wrong prediction.
+ * A block holds n >= 1 coded elements, at most LMC_MAX_BLOCK_SIZE bytes. Its header of 24 bytes has
+ * the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also has the
+ * CRC-32C of the payload: damage is found without the prediction, and told from a wrong prediction.
  *
  * The prediction is any array of the same size that the decoder will also have. The best
  * prediction is the same elements of an earlier snapshot, or an array computed from these. The
@@ -302,7 +354,7 @@ LMC_API size_t lmc_block_bound(size_t size);
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
-    size_t struct_size;     /* sizeof of the struct, or 0: see "structs ..._options" above */
+    size_t struct_size;     /* set by LMC_BLOCK_OPTIONS: see "structs ..._options" above */
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
@@ -312,13 +364,7 @@ typedef struct lmc_block_options {
 } lmc_block_options;
 
 /* The defaults, with that dtype. */
-static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
-{
-    lmc_block_options options = LMC_DEFAULTS;
-    options.struct_size = sizeof options;
-    options.dtype = dtype;
-    return options;
-}
+LMC__INITIALIZER(lmc_block_options, LMC_BLOCK_OPTIONS, (enum lmc_dtype dtype), o.dtype = dtype;)
 
 /* Reads and checks the header of a block. The payload need not be at src. Errors: ARGUMENT,
  * TRUNCATED, CORRUPT, CHECKSUM (also if number is wrong), UNSUPPORTED. */
@@ -334,64 +380,13 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
 
-typedef struct lmc_quantizer lmc_quantizer;
-
-/* -- layer 2: tensors in memory --
- * A coded tensor is its blocks, one after another, numbered from 0. All but the last have the same
- * decoded size. There is no other header: the caller must know dtype and size. */
-
-typedef struct lmc_tensor_options {
-    size_t struct_size; /* as in lmc_block_options */
-    enum lmc_dtype dtype;
-    unsigned log2_block; /* 14 .. 22: a block has 2^log2_block elements, at most 4 MiB; 0: the
-                            default, which is 16 (17 for bytes; with a prediction 20, or 18 for
-                            elements of 4 or 8 bytes) */
-    const lmc_parallel *parallel; /* or NULL */
-    enum lmc_level level;         /* of encoding */
-    const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
-    /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
-     * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
-     * decode, pass the same quantizer, or the log2_block of encoding. */
-    const lmc_quantizer *quantizer;
-    uint64_t prediction_size; /* must be the tensor's size */
-} lmc_tensor_options;
-
-/* The defaults, with that dtype: the only option without a default. */
-static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
-{
-    lmc_tensor_options options = LMC_DEFAULTS;
-    options.struct_size = sizeof options;
-    options.dtype = dtype;
-    return options;
-}
-
-/* Bytes of workspace to encode and decode with these options, for all workers; 0 if the options are
- * illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A call without a
- * workspace (NULL and 0) allocates one by LMC_REALLOC (additional error: MEMORY). */
-LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
-
-/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. Of
- * options, parallel and prediction are used; dtype (the same) and log2_block (at least that of
- * encoding) only tell the size of the workspace. dst may be the prediction; after an error it is
- * then a mixture of old and new elements. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
- * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG (also if prediction_size is not size). */
-LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
-                             const lmc_tensor_options *options, void *ws, size_t ws_size);
-/* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; of blocks before it only the headers are read. Later bytes at src are not
- * read, and total_size is not checked, unless the range is the whole tensor. The prediction is that
- * of the whole tensor, and must not overlap dst. */
-LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
-                                   uint64_t offset, uint64_t total_size,
-                                   const lmc_tensor_options *options, void *ws, size_t ws_size);
-
 /* -- tools -- */
 
 /* CRC-32C of size bytes; crc: 0, or the CRC of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction sets. The numbers have no order: a new tier gets an unused number. */
-enum lmc_tier {
+/* Instruction sets. The numbers have no order. */
+enum lmc_tier LMC__INT {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,
     LMC_TIER_AVX2 = 2,
@@ -399,15 +394,15 @@ enum lmc_tier {
     LMC_TIER_SIMDE = 4,
     LMC_TIER_BEST = 255 /* for lmc_tier_limit */
 };
-#define LMC_TIER_COUNT 5 /* in this lmc.h */
-/* "scalar", "neon", "avx2", "avx512", "simde" */
+/* "scalar", "neon", "avx2", "avx512", "simde"; NULL for an unknown number. */
 LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 /* 1 if this build has that tier, and this machine can run it. */
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* For tests and measurements: uses this tier, or the best available lesser one. LMC_TIER_BEST or an
- * unknown number: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier; if it is not available, the next best that is. The
+ * best first: AVX512, AVX2, NEON, SIMDE, SCALAR. LMC_TIER_BEST or an unknown number: no limit.
+ * Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -424,24 +419,16 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #include <string.h>
 #include <limits.h>
 
-/* Compiler and machine; macros for all files: allocator, inline, LMC__CHECK, LMC__VALID,
- * LMC__TRY. */
+/* Compiler and machine; macros for all files: memory, inlining, checks. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
 /* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
-static void *lmc__realloc(void *ptr, size_t new_size)
-{
-    if (new_size != 0) return realloc(ptr, new_size);
-    free(ptr);
-    return NULL;
-}
-#define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
-    ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
+#define LMC_REALLOC(ptr, old_size, new_size)                                                       \
+    ((new_size) ? realloc(ptr, new_size) : (free(ptr), (void *)NULL))
 #endif
 
-/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines these
- * macros. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h defines these. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
@@ -471,6 +458,12 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
+LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_size, size_t new_size)
+{
+    return a ? a->reallocate(a->user, ptr, old_size, new_size)
+             : LMC_REALLOC(ptr, old_size, new_size);
+}
+
 /* 0 if the byte order is not known: code that works byte by byte is right everywhere. */
 #if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
     (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
@@ -486,8 +479,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* SSE4.2 has the CRC instruction. But zig cc passes a CPU's features to clang one by one, and may
- * turn off crc32 alone. */
+/* SSE4.2 has the CRC instruction. But zig cc sets each feature of a CPU, and may turn off crc32. */
 #if defined(__clang__) && __clang_major__ >= 15
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
 #else
@@ -495,8 +487,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((aligned(64), target(LMC__AVX2_FEATURES ",vpclmulqdq")))
-/* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
- * them. */
+/* With LMC_NO_AVX512 no table has this tier's functions (tiers.h): compilers drop them. */
 #ifdef LMC_NO_AVX512
 #define LMC__MAY_BE_UNUSED unused
 #else
@@ -534,26 +525,19 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 
-/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes in the opposite order, so it
- * uses the portable code. */
+/* LMC__NEON: all AArch64 but the big-endian one, which numbers lanes in the opposite order. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
 /* The CRC-32 instructions, optional in Armv8.0, as built-in functions: some compilers' arm_acle.h
  * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
-#define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
+#define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd((uint32_t)(crc), v)
+#define LMC__CRC_STEP1(crc, v) __builtin_arm_crc32cb((uint32_t)(crc), v)
 #else
 #define LMC__CRC __attribute__((target("+crc")))
-#define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
-#endif
-/* PMULL, optional too: the product of two polynomials over GF(2), 64 bits each. */
-#if defined(__clang__)
-#define LMC__PMULL __attribute__((target("aes")))
-#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(__builtin_neon_vmull_p64(a, b))
-#else
-#define LMC__PMULL __attribute__((target("+crypto")))
-#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(vmull_p64(a, b))
+#define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx((uint32_t)(crc), v)
+#define LMC__CRC_STEP1(crc, v) __builtin_aarch64_crc32cb((uint32_t)(crc), v)
 #endif
 #else
 #define LMC__NEON 0
@@ -628,8 +612,8 @@ static const struct {
     LMC__STATUS(LMC_ERR_DEVICE,
                 "the GPU, its driver or NVRTC is missing or failed: decode on the CPU"),
     LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
-    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
-                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_VERSION,
+                "another version of the LMC format: use the lmc that wrote it, or a newer one"),
     LMC__STATUS(LMC_ERR_UNSUPPORTED,
                 "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
     LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
@@ -750,28 +734,52 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 /* == base/options.h ============================================================================ */
 
 /* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with:
- *
  *     given, older     | struct_size | members of 1.0 |
  *     options          | size        | members of 1.0 | 0 0 0 |
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of sizeof(size_t), so that none cuts a pointer. */
+ * 0 stands for the members of 1.0.0, which end at `first`: behind them an old program has something
+ * else. given NULL: the defaults. A size is a multiple of sizeof(size_t): none cuts a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
-static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
+#ifdef __GNUC__
+__attribute__((noinline)) /* where gcc knows the size of `given`, it would warn of the loop */
+#endif
+static enum lmc_status
+lmc__take_options(void *o, size_t size, size_t first, const void *given)
 {
     size_t given_size = 0, i;
-    memset(options, 0, size);
+    memset(o, 0, size);
     if (given) memcpy(&given_size, given, sizeof given_size);
-    if (given_size == 0) given_size = size;
-    if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE ||
-        given_size % sizeof given_size)
+    if (given_size == 0) given_size = first;
+    else if (given_size < sizeof given_size || given_size > LMC__MAX_OPTIONS_SIZE ||
+             given_size % sizeof given_size)
         return LMC_ERR_ARGUMENT;
     for (i = size; i < given_size; i++)
         if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
-    if (given) memcpy(options, given, given_size < size ? given_size : size);
-    memcpy(options, &size, sizeof size); /* for functions that get the copy */
+    if (given) memcpy(o, given, given_size < size ? given_size : size);
+    memcpy(o, &size, sizeof size); /* for functions that get the copy */
+    return LMC_OK;
+}
+
+/* As above, to o, a pointer. last: the last member of 1.0.0, for ever. */
+#define LMC__TAKE_OPTIONS(o, last, given)                                                          \
+    lmc__take_options(o, sizeof *(o),                                                              \
+                      (size_t)((const char *)(&(o)->last + 1) - (const char *)(o)), given)
+
+/* For structs of the caller: no reserved word has a meaning yet. Callbacks: `call` is needed. */
+static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
+#define LMC__CHECK_RESERVED(s)                                                                     \
+    LMC__CHECK(!memcmp((s)->reserved, lmc__no_words, sizeof(s)->reserved), LMC_ERR_UNSUPPORTED)
+#define LMC__CHECK_CALLBACKS(s, call)                                                              \
+    LMC__CHECK((s) && (s)->call, LMC_ERR_ARGUMENT);                                                \
+    LMC__CHECK_RESERVED(s)
+
+LMC__INLINE enum lmc_status lmc__check_allocator(const lmc_allocator *a)
+{
+    if (!a) return LMC_OK;
+    LMC__CHECK_CALLBACKS(a, reallocate);
     return LMC_OK;
 }
 
@@ -782,8 +790,7 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 
 /* == base/wire_block.h ========================================================================= */
 
-/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in
- * bits. */
+/* Constants of blocks and their lists (spec 5, 6): sizes in bytes, depths and lengths in bits. */
 
 /* Block sizes (spec 4.2): 16 KiB to 4 MiB. */
 #define LMC__MIN_LOG2_BLOCK 14u
@@ -801,6 +808,7 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
+#define LMC__LAYOUT_ZEROS 3u
 
 /* A list's Mode byte (spec 6). */
 enum {
@@ -821,20 +829,16 @@ enum {
 
 /* == kernels/types.h =========================================================================== */
 
-/*
- * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
- * nothing and cannot fail. The scalar functions define the results; the functions of the other
- * tiers give the same bytes.
+/* The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
+ * nothing and cannot fail. The scalar functions define the results of all tiers.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
  * kernels may read that slack, and write it where they write the list, so the last vector is no
  * special case. All other memory is read and written exactly: not a byte more.
- *
  * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
  * Names: n counts elements, i is an element's number, `width` its size in bytes; p is a plane, c a
- * class. A row is an array of n bytes. A mask has a bit for each element: bit i % 8 of byte i / 8.
- */
+ * class. A row has n bytes, a mask a bit for each element: bit i % 8 of byte i / 8. */
 #define LMC__PAD 64u
 
 /* The code of one case of a switch: `statement`, where `name` is a constant, then the break. */
@@ -858,12 +862,10 @@ enum {
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* How elements are ordered as numbers (spec 5.1): not at all; as two's complement; or as sign and
- * magnitude, as floats are. */
+/* How elements are ordered (spec 5.1): not; as two's complement; as sign and magnitude (floats). */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
-/* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
- * used. */
+/* A row (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not used. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -942,8 +944,7 @@ typedef struct lmc__class_sides {
 } lmc__class_sides;
 
 /* What has changed in a sparse block, for each class: the numbers of the elements, counted within
- * the class, ascending, then LMC__NO_CHANGE; and the residual of each: `width` bytes, the lowest
- * first. */
+ * the class, ascending, then LMC__NO_CHANGE; and the residuals, `width` bytes each. */
 #define LMC__NO_CHANGE UINT32_MAX
 typedef struct lmc__patches {
     const uint32_t *at[LMC__MAX_CLASSES];
@@ -1139,11 +1140,8 @@ static const uint32_t lmc__crc_table[256] =
     LMC__OF_BITS(0xF26B8303,0xE13B70F7,0xC79A971F,0x8AD958CF,0x105EC76F,0x20BD8EDE,0x417B1DBC,
                  0x82F63B78);
 
-/* Bytes of a lane, where a CRC is computed in three or four lanes at once. Three lanes fill a
- * strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it. LANE3_SHIFT is x^(8
- * LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33). */
-#define LMC__CRC_LANE3 2728u
-#define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
+/* Bytes of a lane, where a CRC is computed in four lanes at once, which fill a strip
+ * (LMC__STRIP_SIZE, strip.h). LANE4_SHIFTj is x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE4 2048u
 #define LMC__CRC_LANE4_SHIFT1 0xA51B6135
 #define LMC__CRC_LANE4_SHIFT2 0x82F89C77
@@ -1187,7 +1185,6 @@ LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
 
 /* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words this
  * transposes 4 by 4 bytes, by swaps in squares of 2 by 2. 21 is byte 1 of element 2:
- *
  *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
  *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
  *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
@@ -1214,7 +1211,6 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 
 /* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the two bytes in the
  * middle change places, then pairs of bytes; the inverse begins with the pairs:
- *
  *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
@@ -1309,8 +1305,7 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
  * lowest first. All are inlined, so width, left and the like are constants.
  *
  * NEON has no instruction that makes a mask of a vector's bytes. So lmc__collect_neon collects the
- * bits of 64 bytes at a time, by four additions, and masks stay in a vector register of 8 bytes as
- * long as they can. */
+ * bits of 64 bytes at a time, and masks stay in a vector register of 8 bytes if they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -1321,32 +1316,24 @@ LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
 /* r[i] = v. */
 LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
 
-/* r[i] = keys[i] <= highest[i] ? 255 : 0. */
-LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
-{
-    return vcleq_u8(keys, highest);
-}
+/* r[i] = v[i] <= w[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t v, uint8x16_t w) { return vcleq_u8(v, w); }
 
 /* AVX2's operations on halves, for vectors without halves. load_pair loads only `first`. shuffle:
- * r[i] = v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others
- * are 0. */
+ * r[i] = v[p[i]], 0 where there is no such place. count: how many are 255; others are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
     return vld1q_u8(first);
 }
-LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t places)
-{
-    return vqtbl1q_u8(v, places);
-}
+LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t p) { return vqtbl1q_u8(v, p); }
 LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
 {
     *half = 0;
     return (size_t)((0u - vaddvq_u8(one)) & 255);
 }
 
-/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: one
- * addition for each k of 1, 2, 4, 8. */
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes. */
 LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
 {
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -1356,8 +1343,7 @@ LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
     return vaddq_u8(v, vextq_u8(zero, v, 8));
 }
 
-/* Four vectors for look-ups, which need them in consecutive registers: gcc copies them there each
- * time unless one instruction loads them. */
+/* Four vectors for look-ups, in consecutive registers: else gcc copies them there each time. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
 #if defined(__clang__) || __GNUC__ >= 11
@@ -1384,22 +1370,16 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 }
 
 /* Each element rotated by one bit: a shift, then an insertion of the other shift. */
+#define LMC__ROTATE(bits, x)                                                                       \
+    (left ? vsriq_n_u##bits(vshlq_n_u##bits(x, 1), x, bits - 1)                                    \
+          : vsliq_n_u##bits(vshrq_n_u##bits(x, 1), x, bits - 1))
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
-    const uint16x8_t h = vreinterpretq_u16_u8(v);
-    const uint32x4_t w = vreinterpretq_u32_u8(v);
-    const uint64x2_t d = vreinterpretq_u64_u8(v);
     switch (width) {
-    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
-    case 2:
-        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
-                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
-    case 4:
-        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
-                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
-    default:
-        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
-                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
+    case 1: return LMC__ROTATE(8, v);
+    case 2: return vreinterpretq_u8_u16(LMC__ROTATE(16, vreinterpretq_u16_u8(v)));
+    case 4: return vreinterpretq_u8_u32(LMC__ROTATE(32, vreinterpretq_u32_u8(v)));
+    default: return vreinterpretq_u8_u64(LMC__ROTATE(64, vreinterpretq_u64_u8(v)));
     }
 }
 
@@ -1417,8 +1397,7 @@ LMC__INLINE uint8x16_t lmc__spread_neon(uint8x16_t bits, unsigned j)
     return vtstq_u8(vqtbl1q_u8(bits, byte), weight);
 }
 
-/* r[i] = 2 v[i] + 1 where one[i] is 255, 2 v[i] where it is 0: shifts v to the left and inserts it
- * above the lowest bit. */
+/* r[i] = 2 v[i] + (one[i] ? 1 : 0): inserts v above the lowest bit of one[i], which is 0 or 255. */
 LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
 {
     return vsliq_n_u8(one, v, 1);
@@ -1432,14 +1411,46 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
     return vqtbl4q_u8(*table, v);
 }
 
+/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
+ *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
+ *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
+ *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
+ *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
+ *
+ * The bits are distinct, so these sums have no carries. */
+LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
+                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t all = vpaddq_u8(ab, cd);
+    return vget_low_u8(vpaddq_u8(all, all));
+}
+
+/* The same, as a number. */
+LMC__INLINE uint64_t lmc__to_bits_neon(const uint8x16_t one[4])
+{
+    return vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(one[0], one[1], one[2], one[3])), 0);
+}
+
+/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). vcnt counts in each byte, and
+ * one multiplication adds up for all j. No sum is above 64, so no byte overflows. */
+LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
+{
+    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;
+}
+LMC__INLINE size_t lmc__ones_before_neon(uint64_t sums, unsigned j)
+{
+    return j ? (size_t)(sums >> (8 * j - 8) & 255) : 0;
+}
+
 #endif
 
 /* == kernels/vec_avx2.h ======================================================================== */
 
-/* The basic operations of the AVX2 tier, on vectors of 32 bytes. The comment in front of each gives
- * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
- * lowest first. All are inlined, so width, left and the like are constants. Most instructions work
- * within each half of 16 bytes; comments name those that cross the halves.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. Comments are as in vec_neon.h: r
+ * is the result. Most instructions work within each half of 16 bytes; comments name the others.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
@@ -1573,7 +1584,6 @@ LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
 
 /* r[i] = table[v[i]], of 2^depth <= 64 entries. A shuffle looks up one of 16 by the low 4 bits. For
  * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
- *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, without what a 16-bit shift brings in
  *     out          row 0's entry; where row_of is 1, row 1's; and so on */
@@ -1606,7 +1616,6 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
 /* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a multiplication
  * adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three steps double the
  * groups. Each adds the last sum of a group to all sums of the next group:
- *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
  *     in4      .  .  1  1  .  .  5  5  ...      a  ab abc abcd  e  ef efg efgh
@@ -1633,9 +1642,8 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 #endif
 
 #if LMC__X86
-/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes;
- * quarters 0, 2, 1, 3 of its result are in order:
- *
+
+/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes:
  *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
  *     b        b0 . b1 . ... b7 .  | b8 .  ... b15 .          255, so packing does not saturate
  *     packus   a0 .. a7   b0 .. b7 | a8 .. a15   b8 .. b15
@@ -1659,6 +1667,10 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
  * of bytes: v + v shifts to the left; for other shifts 16-bit lanes are shifted and masked. */
+#define LMC__ROTATE(bits)                                                                          \
+    _mm256_or_si256(left ? _mm256_slli_epi##bits(v, 1) : _mm256_srli_epi##bits(v, 1),              \
+                    left ? _mm256_srli_epi##bits(v, bits - 1)                                      \
+                         : _mm256_slli_epi##bits(v, bits - 1))
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -1669,15 +1681,9 @@ LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
                     : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
                                       _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
     }
-    case 2:
-        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
-                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
-    case 4:
-        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
-                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
-    default:
-        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
-                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
+    case 2: return LMC__ROTATE(16);
+    case 4: return LMC__ROTATE(32);
+    default: return LMC__ROTATE(64);
     }
 }
 
@@ -1689,9 +1695,7 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
-/* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
- * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
- * the lowest first. All are inlined, so width, left and the like are constants. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes; comments as in vec_avx2.h. */
 /* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -1713,9 +1717,8 @@ LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
 }
 
-/* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
- * rotation. Lanes of 16 bits have a shift of two joined lanes (VBMI2): here both are v, shifted by
- * 1 or 15. Bytes are shifted as on AVX2. */
+/* Each element rotated by one bit. Lanes of 32 and 64 bits have a rotation; lanes of 16 bits a
+ * shift of two joined lanes (VBMI2): here both are v. Bytes are shifted as on AVX2. */
 LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -1743,7 +1746,7 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 #define LMC__VECTOR_SIZE 16u
 #define LMC__INLINE_VEC LMC__INLINE
 #define LMC__STATIC_VEC static
-#define LMC__LOOP_VEC static __attribute__((noinline))
+#define LMC__LOOP_VEC static __attribute__((noinline)) LMC__CRC
 #define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
 typedef uint8x16_t lmc__vector, lmc__sorted;
 typedef uint64_t lmc__vector_bits; /* a bit for each byte of the vectors that are sorted */
@@ -1759,17 +1762,18 @@ typedef uint32_t lmc__vector_bits;
 typedef __m128i lmc__sorted;
 #endif
 #define LMC__VECTORS_OF_64 (64 / LMC__VECTOR_SIZE)
+#if LMC__X86
+#define LMC__CRC LMC__AVX2
+#define LMC__CRC_STEP8(crc, v) _mm_crc32_u64(crc, v)
+#define LMC__CRC_STEP1(crc, v) _mm_crc32_u8((uint32_t)(crc), v)
+#endif
 
 /* == kernels/residual.h ======================================================================== */
 
-/*
- * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
- * W = 8 * width bits; zigzag turns small differences in either direction into small numbers: 0, -1,
- * 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+/* The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
+ * W = 8 * width bits; zigzag makes small differences small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
  *
- * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns,
- * NaN and -0 included:
- *
+ * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns:
  *     sign      x = v ^ (base's sign bit): both signs are now relative to the prediction's. So the
  *               prediction is positive: as an integer, base without its sign bit
  *     order     where x is negative, the float falls as its other bits rise: flip these bits, and
@@ -1777,8 +1781,7 @@ typedef __m128i lmc__sorted;
  *     distance  d = x - base modulo 2^W
  *
  * With prediction 0 all this is a rotation to the left by one bit: x = v; where v is negative, the
- * second step flips all bits but the sign, and zigzag flips them back.
- */
+ * second step flips all bits but the sign, and zigzag flips them back. */
 
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
                                           enum lmc__order order)
@@ -1853,8 +1856,7 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 
 /* == kernels/crc32c.h ========================================================================== */
 
-/*
- * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
+/* CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
  * before p, or 0. The kernels of all tiers give the same result.
  *
  * Why a message can be cut into parts: apart from the inversions at both ends, its CRC is the
@@ -1864,24 +1866,9 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
  *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
- * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
- */
+ * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right. */
 
-/* Product of two polynomials modulo the CRC's polynomial. */
-LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
-{
-    uint32_t product = 0;
-    int i;
-    for (i = 0; i < 32; i++) {
-        product ^= b & (0u - (a >> 31));
-        a <<= 1;
-        b = b >> 1 ^ (LMC__CRC_POLYNOMIAL & (0u - (b & 1)));
-    }
-    return product;
-}
-
-/*
- * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
+/* Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
  * behind it. In the end only the last 209 bits are left. Over GF(2) a square has the same terms
  * with twice the exponents. So three squarings give the rule for places of 8 bits, six for places
@@ -1981,54 +1968,36 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
     return ~lmc__crc_by_bits(crc, p, size);
 }
 
-/*
- * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
- * before. So a strip is cut into lanes, whose registers advance in turn. All registers except the
- * first start from 0. All are joined at the end:
- *
- *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
- *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
- */
+#if LMC__NEON || LMC__X86
+/* Lanes. A CRC instruction can start in each cycle, but waits two or three cycles for the register
+ * of the one before. So a strip is cut into four lanes, whose registers advance in turn. All
+ * registers except the first start from 0. All are joined at the end:
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | lane 3 ------> |
+ *       crc      ->  c0         ->   c1         ->    c2         ->    c3 */
 
+/* Adds word i of each lane. */
+LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+{
+    c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p + 8 * i));
+    c[1] = LMC__CRC_STEP8(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
+    c[2] = LMC__CRC_STEP8(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
+    c[3] = LMC__CRC_STEP8(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
+}
+
+/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). No product is
+ * reduced; one CRC instruction reduces the sum, and multiplies it by x^32. A product's x^0 is one
+ * bit below the top of 64 bits: one more x. The factors make up for both. */
+LMC__INLINE LMC__CRC uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+{
 #if LMC__NEON
-/* A crc32cx can start in each cycle and takes two or three cycles: so there are three lanes. */
-LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
-{
-    uint32_t c0 = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
-        uint32_t c1 = 0, c2 = 0;
-        size_t i;
-        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
-            c0 = LMC__CRC_STEP8(c0, lmc__load64(p + i));
-            c1 = LMC__CRC_STEP8(c1, lmc__load64(p + LMC__CRC_LANE3 + i));
-            c2 = LMC__CRC_STEP8(c2, lmc__load64(p + 2 * LMC__CRC_LANE3 + i));
-        }
-        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c1;
-        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
-    }
-    for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[(c0 ^ *p) & 255];
-    return ~c0;
-}
-#endif
-
-#if LMC__X86
-/* Adds word i of each of four lanes: a crc32 instruction can start in each cycle, and takes three
- * cycles. */
-LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
-{
-    c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
-    c[1] = _mm_crc32_u64(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
-    c[2] = _mm_crc32_u64(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
-    c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
-}
-
-/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
- * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
- * One more factor x comes from the product itself: its x^0 is one bit below the top of 64 bits. The
- * factors compensate for both. */
-LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
-{
+    uint64_t sum = 0;
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (c[0] >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
+                                                 ((0 - (c[1] >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
+                                                 ((0 - (c[2] >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
+                                                << i;
+    return LMC__CRC_STEP8(0, sum) ^ c[3];
+#else
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
                   shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
                   shift1 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT1);
@@ -2036,9 +2005,10 @@ LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
     x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), shift2, 0));
     x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), shift1, 0));
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+#endif
 }
 
-LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_t size)
+LMC__CRC static uint32_t LMC__VEC(crc32c)(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
     for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
@@ -2047,24 +2017,23 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
-    for (; size >= 8; p += 8, size -= 8) c[0] = _mm_crc32_u64(c[0], lmc__load64(p));
-    for (; size != 0; p++, size--) c[0] = _mm_crc32_u8((uint32_t)c[0], *p);
+    for (; size >= 8; p += 8, size -= 8) c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p));
+    for (; size != 0; p++, size--) c[0] = LMC__CRC_STEP1(c[0], *p);
     return ~(uint32_t)c[0];
 }
+#endif
 
-/*
- * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
+#if LMC__X86
+/* Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
  * PCLMULQDQ", 2009). 16 bytes can be removed if their product with x^(8d) is added to the 16 bytes
  * d places later: the CRC stays the same. The product fits in 16 bytes: the factor is reduced to 32
  * bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
- *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
  *                  |         '-----------------------------------> * x^2048 ^ w1
  *                  '-------------------------------------> * x^2048 ^ w0
  *
- * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
- * that are left go through the crc32 instruction.
+ * In the end v0 is folded onto v1, v2, v3, and three lanes onto the last: 16 bytes for crc32.
  *
  * The factors. The first eight bytes of a lane move by d + 8 bytes, so their factor is x^(8 d +
  * 64); the others move by d bytes: x^(8 d). A factor of 32 bits in the low half of a 64-bit word is
@@ -2075,10 +2044,7 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 /* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
 LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
-    const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
-                                          : vectors == 2 ? 1
-                                          : vectors == 4 ? 2
-                                                         : 3];
+    const uint64_t *fold = lmc__crc_folds[(vectors > 1) + (vectors > 2) + (vectors > 4)];
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold));
 }
 
@@ -2100,8 +2066,7 @@ LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __
     *start = _mm512_setzero_si512();
 }
 
-/* The vector that is xored with a message's first vector to continue from crc: the register is
- * added to the first 32 bits. */
+/* Xored with a message's first vector, to continue from crc: its first 32 bits are the register. */
 LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
@@ -2144,13 +2109,19 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
     return ~(uint32_t)c;
 }
+#endif
 
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
  * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
-/* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
- * around.) */
+#if LMC__NEON
+LMC__INLINE uint64_t lmc__sum_words_neon(uint8x16_t v)
+{
+    return vaddvq_u64(vreinterpretq_u64_u8(v));
+}
+#elif LMC__X86
+/* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, without wrap.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
 {
     uint64_t words[4];
@@ -2167,26 +2138,18 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
 
 /* == kernels/split_join.h ====================================================================== */
 
-/*
- * split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i].
- * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read
- * and written exactly; they may have any alignment, and must not overlap. The residual of a float
- * is the float rotated left by one bit. For bf16 and fp32 the top byte is then the exponent, and
- * the sign is the lowest bit:
- *
+/* split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i]. join: the
+ * inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read and
+ * written exactly, at any alignment, and must not overlap. The residual of a float is the float
+ * rotated left by one bit, so the top byte of bf16 and fp32 is the exponent:
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
  *                 row[1]   row[0]                              row[3]   row[2] row[1] row[0]
  *
- * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
- * mantissas hardly do.
- *
- * Both are called directly for samples, and for elements behind the loops of split_root and
- * join_root.
- */
+ * Exponents of weights are few and unequal: the top row compresses; signs, mantissas hardly do.
+ * Both are called for samples, and for what the loops of split_root and join_root leave. */
 
-/* Constant widths let the compiler unroll the called functions: `statement` may use w, the width as
- * a constant. */
+/* Constant widths let the compiler unroll the called functions: `statement` uses w, the width. */
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
     case 1: LMC__WITH(w, 1, statement)                                                             \
@@ -2218,8 +2181,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
     }
 
 /* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
- * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, is
- * faster. */
+ * bytes are then processed by sixteen in such loops; elsewhere by eight, in words. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
     (defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__ALTIVEC__) ||        \
@@ -2230,8 +2192,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
 #endif
 #endif
 
-/* The inverse of lmc__split_body. Rows are read exactly: natural planes and raw ones are in a
- * decoder's input, which may end behind them. */
+/* The inverse of lmc__split_body. Rows are read exactly: some end where a decoder's input ends. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
 {
@@ -2289,13 +2250,11 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 }
 
 #if LMC__NEON || LMC__X86
-/* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The scalar kernel does the rest.
+/* The vector tiers: a loop for each width, in which the order is tested; the scalar kernel ends it.
  *
  * `width` vectors of elements, in order, become one vector for each plane in log2(width) steps.
  * Each step sorts bytes by one more bit of p, their place within the element. Here the width is 4,
  * a vector has 8 bytes, and 21 is byte 1 of element 2:
- *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
@@ -2308,8 +2267,7 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
  * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
  * permutation, on AVX-512 by one permutation, on NEON by one instruction.
  *
- * Before a split elements become residuals against 0 (spec 5.1), after a join residuals become
- * elements; order is not LMC__ORDER_NONE there. */
+ * to_residuals and from_residuals (spec 5.1) are not for LMC__ORDER_NONE. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
     {                                                                                              \
@@ -2402,8 +2360,7 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts the ones of each byte. Four of its results are added as bytes, which are 32 at most.
- * Then pairs of sums are added to wider lanes. */
+/* vcnt counts the ones of each byte. Four results are added as bytes (at most 32), then pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -2415,8 +2372,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by at most 128 in a step, so 32 bits suffice for masks of 2 GiB; the mask of a
-     * block has at most 2^22 bits */
+    /* a lane grows by at most 128 in a step; the mask of a block has at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -2424,8 +2380,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction counts 8 bytes. The last bytes, at most
- * 7, make a word of their own, in any order. */
+/* AVX2 has no popcount of vectors. The last bytes, at most 7, make a word of their own. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
@@ -2456,10 +2411,8 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /* == kernels/merge.h =========================================================================== */
 
-/*
- * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). This decodes one node
- * of a mask tree: the inverse of partition. A side may be a constant instead of a list. dst is a
- * list, mask is read exactly.
+/* merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). The inverse of
+ * partition, for one node. A side may be a constant. dst is a list, mask is read exactly.
  *
  *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
  *     left   3 4 4 1
@@ -2471,8 +2424,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  *
  * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
  * before, and made lists of that length. A step may read up to 64 bytes behind the end of a list:
- * the list's slack. dst is written in whole groups, too, so it must not overlap the sides.
- */
+ * the list's slack. dst is written in whole groups, too, so it must not overlap the sides. */
 
 /* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
  * leaves them (the right side from the upper end down), and undoes the sort. If the left side is
@@ -2526,45 +2478,31 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
                                       vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
         if (has_left) x.val[0] = vld1q_u8(a - before + 16 * (j));                                  \
         if (has_right) x.val[1] = vld1q_u8(b + before);                                            \
-        vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
+        out[j] = vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high)));                        \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once, so every place in this half is right.
- * The last step may be short; its mask is zero behind n, but it stores 64 bytes. Between two
- * constants each bit, spread to a byte, chooses. */
-LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                      lmc__side right, int has_left, int has_right)
+/* 64 elements, whose bits are m. A constant fills its half of x once, so every place in this half
+ * is right. Between two constants each bit, spread to a byte, chooses. Returns the ones of m. */
+LMC__INLINE size_t lmc__merge64_neon(uint8x16_t out[4], uint64_t m, const uint8_t *a,
+                                     const uint8_t *b, uint8x16_t l, uint8x16_t r, int has_left,
+                                     int has_right)
 {
-    const uint8_t *a = left.list, *b = right.list;
+    const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
+    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+    const uint8x16_t bits = lmc__load_bits_neon(m);
     uint8x16x2_t x;
     unsigned j;
-    x.val[0] = vdupq_n_u8(left.value);
-    x.val[1] = vdupq_n_u8(right.value);
-    for (;; n -= 64, mask += 8, dst += 64) {
-        const uint64_t m = lmc__load_mask(mask, 0, n);
-        const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
-        const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
-        if (!has_left && !has_right) {
-            const uint8x16_t bits = lmc__load_bits_neon(m);
-            LMC__UNROLL for (j = 0; j < 4; j++) lmc__store_neon(
-                dst + 16 * j, vbslq_u8(lmc__spread_neon(bits, j), x.val[1], x.val[0]));
-        } else {
-            LMC__MERGE16(0);
-            LMC__MERGE16(1);
-            LMC__MERGE16(2);
-            LMC__MERGE16(3);
-        }
-        if (n <= 64) return;
-        if (has_left) a += 64 - (ones >> 56);
-        if (has_right) b += ones >> 56;
+    x.val[0] = l;
+    x.val[1] = r;
+    if (has_left || has_right) {
+        LMC__MERGE16(0);
+        LMC__MERGE16(1);
+        LMC__MERGE16(2);
+        LMC__MERGE16(3);
+    } else {
+        LMC__UNROLL for (j = 0; j < 4; j++) out[j] = vbslq_u8(lmc__spread_neon(bits, j), r, l);
     }
-}
-
-static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                            lmc__side right)
-{
-    LMC__FOR_SIDES(left.list, right.list,
-                   lmc__merge_body_neon(dst, mask, n, left, right, has_left, has_right));
+    return (size_t)(ones >> 56);
 }
 #endif
 
@@ -2572,7 +2510,6 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 
 /* 32 elements, in halves of 16, because a byte shuffle works within 16 bytes. The mask's bits are
  * bytes 0 or -1, so the sum s up to and including an element is minus the number of ones so far:
- *
  *     an element of the left   is number i + s      of those that its half takes from the left
  *     one of the right         is number -s - 1 = ~s
  *
@@ -2616,43 +2553,45 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
         lmc__merge_spread_avx2(lmc__spread_avx2(bits, 1), c3 - c2, a, b, l, r, has_left, has_right);
     return (size_t)_mm_popcnt_u64(m);
 }
+#endif
 
-/* A step depends on the step before only by a and b, which a popcount of the mask moves. The last
- * step may be short: its mask is zero behind n, but it stores 64 bytes. */
-LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
-                                           lmc__side left, lmc__side right, int has_left,
-                                           int has_right)
+#if LMC__NEON || LMC__AVX2_TEXT
+/* A step depends on the step before only by a and b, which the ones of the mask move. The last step
+ * may be short: its mask is zero behind n, but it stores 64 bytes. */
+LMC__INLINE_VEC void LMC__VEC(merge_body)(uint8_t *dst, const uint8_t *mask, size_t n,
+                                          lmc__side left, lmc__side right, int has_left,
+                                          int has_right)
 {
-    const __m256i l = lmc__splat_avx2(left.value), r = lmc__splat_avx2(right.value);
+    const lmc__vector l = LMC__VEC(splat)(left.value), r = LMC__VEC(splat)(right.value);
     const uint8_t *a = left.list, *b = right.list;
-    __m256i out[2];
+    lmc__vector out[LMC__VECTORS_OF_64];
     size_t i;
+    unsigned j;
     for (i = 0; i + 64 <= n; i += 64) {
         const size_t ones =
-            lmc__merge64_avx2(out, lmc__load64(mask + i / 8), a, b, l, r, has_left, has_right);
-        lmc__store_avx2(dst + i, out[0]);
-        lmc__store_avx2(dst + i + 32, out[1]);
+            LMC__VEC(merge64)(out, lmc__load64(mask + i / 8), a, b, l, r, has_left, has_right);
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++)
+            LMC__VEC(store)(dst + i + LMC__VECTOR_SIZE * j, out[j]);
         if (has_left) a += 64 - ones;
         if (has_right) b += ones;
     }
     if (i == n) return;
-    (void)lmc__merge64_avx2(out, lmc__load_mask(mask, i, n), a, b, l, r, has_left, has_right);
-    lmc__store_avx2(dst + i, out[0]);
-    lmc__store_avx2(dst + i + 32, out[1]);
+    (void)LMC__VEC(merge64)(out, lmc__load_mask(mask, i, n), a, b, l, r, has_left, has_right);
+    for (j = 0; j < LMC__VECTORS_OF_64; j++)
+        LMC__VEC(store)(dst + i + LMC__VECTOR_SIZE * j, out[j]);
 }
 
-LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                      lmc__side right)
+LMC__STATIC_VEC void LMC__VEC(merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                     lmc__side right)
 {
     LMC__FOR_SIDES(left.list, right.list,
-                   lmc__merge_body_avx2(dst, mask, n, left, right, has_left, has_right));
+                   LMC__VEC(merge_body)(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
 #if LMC__X86
 /* vpexpandb is the merge of one side: it puts consecutive bytes at the places of the mask's ones
  * and leaves the other places as they are. So the right side is expanded onto the left one:
- *
  *     m                            0 1 0 0 1 1 0 1
  *     v = expand(x, ~m, a)         A . B C . . D .
  *     expand(v, m, b)              A R B C S T D U */
@@ -2709,11 +2648,8 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 
 /* == kernels/flatten.h ========================================================================= */
 
-/*
- * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
- * is a number of `depth` bits, and the node is `depth` bit planes of ceil(n / 8) bytes each, the
- * most significant first:
- *
+/* Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
+ * is a number of `depth` bits, and the node is `depth` planes of ceil(n / 8) bytes, top bits first:
  *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
  *     plane 0         1 0 1 0 ...
  *     plane 1         0 1 1 0 ...
@@ -2724,10 +2660,8 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through all planes once for each vector of
  * elements: a plane's bits are shifted out of, or into, the vector's bytes.
  *
- * There are no gaps between planes, and each step writes to all of them. A store of one byte too
- * many would overwrite the next plane, so the last step stores exactly the bytes that are left of
- * each plane. bits and the list must not overlap.
- */
+ * There are no gaps between planes, so a store of one byte too many would overwrite the next one:
+ * the last step stores exactly what is left of each. bits and the list must not overlap. */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
@@ -2789,8 +2723,7 @@ LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size
 
 #if LMC__X86
 /* Each plane's 64 bits are the mask for adding the plane's weight. One vpermb looks up among 64
- * symbols: therefore a flat node's depth is at most 6 (LMC__MAX_FLAT). The masked load reads no
- * entries behind 2^depth. */
+ * symbols: so LMC__MAX_FLAT is 6. The masked load reads no entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -2823,27 +2756,22 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
 
 /* == kernels/strip.h =========================================================================== */
 
-/*
- * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
- * go through a block and through memory.
+/* Strips and streams: how the fused kernels (split_root, group and so on) go through a block.
  *
  * Each does the work of several kernels. But a block does not fit into the first cache. So a fused
  * kernel takes one strip through all stages, then the next strip:
- *
- *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
- *   AVX2                  all stages in one loop over the strip's vectors
- *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
- *                         computes in vector registers, needs no bytes in memory
+ *   scalar, SIMDe   kernel after kernel, on one strip at a time
+ *   AVX2, NEON      all stages in one loop over the strip's vectors
+ *   AVX-512         the same; a strip is one step of 64 elements, and the CRC, which AVX-512
+ *                   computes in vector registers, needs no bytes in memory
  *
  * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
  * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
  * The vector loops process only whole steps or strips, and return how far they came, an
- * lmc__progress; the kernels of the tier do the rest of the block, strip by strip.
- */
+ * lmc__progress; the kernels of the tier do the rest of the block, strip by strip. */
 
-/* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
- * stays in a first cache of 32 KiB. */
+/* Bytes of elements in a strip. With planes and their lists it stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
 /* The elements in a strip: 1024 of the widest elements, and always a multiple of 64. So a strip
@@ -2862,14 +2790,12 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 {
     lmc__progress none;
     none.n = none.n_right = 0;
-    none.crc = 0;
-    none.sum = 0;
+    none.sum = none.crc = 0;
     return none;
 }
 
 #if LMC__X86
-/* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop. It begins at a cache line, so that
+/* A loop is a function for each width (LMC__DEFINE_WIDTHS). It begins at a cache line, so that
  * changes of other code do not change its speed. */
 #define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
 #define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
@@ -2878,8 +2804,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 /* Call it with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it prefetches
  * from the next page. Else the first access to a page waits until its address is translated, and
- * other stores and prefetches wait, too. A prefetch cannot fault: it does no harm where the data
- * ends before that page. */
+ * other stores and prefetches wait, too. A prefetch behind the data does no harm. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
@@ -2891,8 +2816,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
- * bytes at `next` are fetched meanwhile: the hardware cannot predict them while reads jump from
- * lane to lane. */
+ * bytes at `next` are fetched meanwhile: the hardware does not, as reads jump between lanes. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
@@ -2911,16 +2835,14 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
     return ~(uint32_t)c[0];
 }
 
-/* Fetches what is LMC__FETCH_AHEAD bytes behind vector p of the step at element i; nothing behind
- * the block's n elements. */
+/* Fetches LMC__FETCH_AHEAD behind vector p of the step at element i, nothing behind n elements. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
                                                 unsigned width, unsigned p)
 {
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
 
-/* Bytes of streaming.next to fetch with each of n elements, so that all of it is fetched at the end
- * of the block. */
+/* Bytes of streaming.next to fetch with each of n elements: all of it is fetched at the end. */
 LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 {
     return (streaming.next_size + n - 1) / n;
@@ -2938,11 +2860,8 @@ LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t 
     }
 }
 
-/*
- * Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
- * made from the end of one vector and the start of the next; `head` bytes of dst are before its
- * first full line:
- *
+/* Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
+ * made of the end of one vector and the start of the next; `head` bytes are before the first:
  *   vectors        |      v0       |      v1       |      v2       |
  *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
  *
@@ -2996,9 +2915,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
 
 /* == kernels/join_root.h ======================================================================= */
 
-/*
- * join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
- *
+/* join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
  *   source->planes->row[0 .. width)
  *     |
  *     |   row[root->plane], if root is not NULL, is yet to be made:
@@ -3009,17 +2926,14 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if a
  * strip has more. The row planes->row[root->plane] is not used.
  *
- * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
- * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
- * them.
+ * Rows and the mask are read exactly: raw planes are part of the input. root's sides are lists or
+ * constants, with an element for each zero or one of the mask. dst overlaps none of them.
  *
  * If streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
  * join_root once for each block, after it has checked the whole payload.
  *
  * If the output is far larger than the caches, streaming stores save half of the memory traffic:
- * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
- * CRC and sum must be computed before.
- */
+ * they do not read the lines that they write. But CRC and sum must be computed before. */
 
 /* The side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
@@ -3069,20 +2983,110 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done.crc, dst + done.n * width, (n - done.n) * width);
 }
 
-/* The tiers without a loop of their own: scalar, NEON, SIMDe. They do not stream. */
+/* The tiers without a loop of their own: scalar, SIMDe. They do not stream. */
 static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                                       size_t n, lmc__streaming streaming)
 {
     return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.sum);
 }
 
+#if LMC__NEON || LMC__X86
+/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
+typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
+
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
+ * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
+typedef struct lmc__side_cursor {
+    const uint8_t *at;
+    size_t mask;
+} lmc__side_cursor;
+
+/* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
+ * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
+LMC__INLINE lmc__side_cursor lmc__open_side(lmc__side side, size_t used, uint8_t constant[64])
+{
+    lmc__side_cursor cursor;
+    memset(constant, side.value, 64);
+    cursor.at = side.list ? side.list + used : constant;
+    cursor.mask = side.list ? ~(size_t)0 : 0;
+    return cursor;
+}
+#endif
+
+#if LMC__NEON
+/* All whole strips, at least one; the root, if any, is the top plane. While a strip is made, the
+ * CRC of the strip before is computed: vector and CRC instructions do not compete for units. */
+LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *dst,
+                                              const lmc__join_source *source, size_t n,
+                                              lmc__progress *done, uint64_t *sum, unsigned width)
+{
+    const size_t n_strip = LMC__STRIP_ELEMENTS(width);
+    const lmc__merged *const root = source->root;
+    const lmc__const_planes rows = *source->planes; /* copies, which no store of bytes can change */
+    const enum lmc__order order = source->order;
+    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    uint8_t constant[2][64];
+    lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
+    size_t i, j, n_right = lmc__join_strip(k, dst, source, 0, n_strip, 0);
+    uint8x16_t v[8], top[4];
+    unsigned p, h;
+    if (root) {
+        left = lmc__open_side(root->left, n_strip - n_right, constant[0]);
+        right = lmc__open_side(root->right, n_right, constant[1]);
+    }
+    for (i = n_strip;; i += n_strip) {
+        const uint8_t *const from = dst + (i - n_strip) * width;
+        if (sum) done->sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
+        if (i + n_strip > n) break;
+        for (j = i; j < i + n_strip; j += 64) {
+            LMC__UNROLL for (p = 0; p < 2 * width; p++)
+                lmc__crc_lanes(c, from + (j - i) * width / 4, p);
+            if (root) {
+                const size_t ones = lmc__merge64_neon(top, lmc__load64(root->mask + j / 8), left.at,
+                                                      right.at, top[0], top[0], 1, 1);
+                left.at += (64 - ones) & left.mask;
+                right.at += ones & right.mask;
+            }
+            LMC__UNROLL for (h = 0; h < 4; h++)
+            {
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    root && p == width - 1 ? top[h] : vld1q_u8(rows.row[p] + j + 16 * h);
+                lmc__join_vectors_neon(v, width);
+                if (order)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        lmc__from_residuals_neon(v[p], width, order);
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    vst1q_u8(dst + (j + 16 * h) * width + 16 * p, v[p]);
+            }
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    done->n = i;
+    done->crc = lmc__crc32c_neon(~(uint32_t)c[0], dst + (i - n_strip) * width, LMC__STRIP_SIZE);
+}
+LMC__DEFINE_WIDTHS(lmc__join_root, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n,
+                    lmc__progress *done, uint64_t *sum),
+                   (k, dst, source, n, done, sum, width))
+
+/* Joins strip by strip if, rarely, the root is not the top plane. */
+static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
+                                    size_t n, lmc__streaming streaming)
+{
+    const unsigned width = source.width;
+    lmc__progress done = lmc__no_progress();
+    if (n >= LMC__STRIP_ELEMENTS(width) && (!source.root || source.root->plane == width - 1))
+        LMC__CALL_WIDTH(lmc__join_root, (k, dst, &source, n, &done, streaming.sum))
+    return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
+}
+#endif
+
 #if LMC__X86
-/*
- * AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
+/* AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
  * need bytes in memory, in four lanes a quarter of a strip apart. So a strip is made in a buffer.
  * While the next strip is made in another buffer, the first is drained: its CRC is computed, and it
  * is copied to dst. Vector and crc32 instructions do not compete for units. In time:
- *
  *   strip                 0        1        2             last
  *   made in buffer        0        1        0             last % 2
  *
@@ -3094,52 +3098,26 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *
  * Streaming stores need aligned addresses, but dst may start anywhere: `head` bytes before the
  * first aligned address. So the bytes that are copied while a strip is drained are shifted by head:
- *
  *   strip s in its buffer      |(head)|            ...                    |slack|
  *   copied to dst + head              |  vector | vector | ... | vector      |
  *
  * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
  * is made, its first vector is copied to the slack behind strip s, long before the last step of
- * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
- * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, so one vector
- * less of this strip is streamed.
+ * draining reads it. Normal stores, which may overlap others, write both ends of dst: a vector for
+ * the head of strip 0, and the last 32 bytes.
  *
  * Masks and planes are read exactly, since steps are whole. A list of the root is read in vectors
  * of 16 bytes from its current place, so up to 16 bytes of its slack. Other threads may see
  * streaming stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
-typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
-
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
- * addresses differ: else a load may wait until an earlier store to an address with the same low
- * bits has reached the cache. */
+ * addresses differ: else a load may wait for an earlier store with the same low bits. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
- * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
-typedef struct lmc__side_cursor {
-    const uint8_t *at;
-    size_t mask;
-} lmc__side_cursor;
-
-/* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
- * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
-LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
-                                                      uint8_t constant[64])
-{
-    lmc__side_cursor cursor;
-    memset(constant, side.value, 64);
-    cursor.at = side.list ? side.list + used : constant;
-    cursor.mask = side.list ? ~(size_t)0 : 0;
-    return cursor;
-}
-
-/* Copies `width` vectors from from + at to out + at, which is aligned. `from` is not: it is `head`
- * bytes behind the start of a buffer. */
+/* Copies `width` vectors from from + at, which is not aligned, to out + at, which is. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
                                             unsigned width)
 {
@@ -3170,8 +3148,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (root) {
         mask = root->mask;
-        left = lmc__open_side_avx2(root->left, n_strip - n_right, constant[0]);
-        right = lmc__open_side_avx2(root->right, n_right, constant[1]);
+        left = lmc__open_side(root->left, n_strip - n_right, constant[0]);
+        right = lmc__open_side(root->right, n_right, constant[1]);
     }
     for (i = n_strip; i + n_strip <= n; i += n_strip) {
         uint8_t *const out = dst + (i - n_strip) * width + head;
@@ -3180,8 +3158,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch as many bytes of the next input as are written now: that is enough, because
-             * compressed data is shorter. */
+            /* Fetch as much of the next input as is written now: compressed data is shorter. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -3246,8 +3223,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC is as in
- * split_root, and dst is streamed as in strip.h.
+/* Steps of 64 elements, in registers; the root, if any, is the top plane. The CRC: see split_root.
  *
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
@@ -3285,8 +3261,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             v[width - 1] =
                 lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
-            /* Either way counts the zeros of m. Without streams gcc has no register for the mask if
-             * the constant 64 takes one. */
+            /* Either way counts zeros. Without streams gcc has no register for the constant 64. */
             if (left) left += streams || width == 1 ? 64 - ones : (size_t)_mm_popcnt_u64(~m);
             if (right) right += ones;
         } else {
@@ -3316,8 +3291,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
 }
 
 /* Two tests that would slow down each step are made here, once for each block: whether there is a
- * root, and whether dst is streamed. Order and sum are tested in the steps. For elements of 8 bytes
- * all tests are in the steps, which have 512 bytes. */
+ * root, and whether dst is streamed. Other tests, and all tests for 8 bytes, are in the steps. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -3355,13 +3329,10 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
 
 /* == kernels/classes.h ========================================================================= */
 
-/*
- * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
- * counts[c] for each class c of the grouping.
+/* Classes of elements (spec 5.2), and count_classes: counts[c] becomes the size of class c in base.
  *
  * An element's class depends on the *key* of its prediction alone, so the block need not store it.
  * The classes are intervals of keys, one behind the other:
- *
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
@@ -3379,8 +3350,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * class or in one before it. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads
  * it fill it, and only for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly.
- */
+ * base is read exactly. */
 
 #define LMC__TALLY_STEP 512u
 #define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
@@ -3391,8 +3361,7 @@ LMC__INLINE size_t lmc__tally_row(size_t n)
     return n / LMC__TALLY_STEP * LMC__TALLY_GROUPS + LMC__PAD;
 }
 
-/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * the CRC-32C crc; next[c] of them are in class c. */
+/* What a loop of group or ungroup has done: n elements, their CRC-32C; next[c] are in class c. */
 typedef struct lmc__delta_progress {
     size_t n, next[LMC__MAX_CLASSES];
     uint32_t crc;
@@ -3445,7 +3414,6 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 /* low_bytes: the lowest byte of each element of `width` vectors. Each of log2(width) steps drops
  * every other byte. keys: a shift moves the key to the lowest byte. Here the width is 4. An
  * element, whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
- *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
  *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
@@ -3494,46 +3462,68 @@ LMC__DEFINE_KEYS(avx2, LMC__INLINE_AVX2, __m256i)
 LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 #undef LMC__DEFINE_KEYS
-
 #endif
 
 #if LMC__NEON
-/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: such a sum cannot
- * overflow in 255 steps. vaddlv adds the 16 bytes without overflow. */
-LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                              size_t n, unsigned width,
-                                              const lmc__grouping *grouping)
+/* Adds to up_to[c], for `sums` classes, how many keys are at most highest[c]; 16 divides n. A
+ * comparison gives -1 for true, which is subtracted from a sum of 8 bits; this cannot overflow in
+ * 255 steps. `sums` is a constant, so the sums stay in registers. */
+LMC__INLINE void lmc__count_keys_neon(size_t *up_to, const uint8_t *base, size_t n, unsigned width,
+                                      const uint8x16_t *highest, unsigned sums)
 {
-    const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* up_to[c]: elements of classes 0 .. c */
-    uint8x16_t highest[LMC__MAX_CLASSES];
+    size_t i, end;
     unsigned c;
-    lmc__set_highest_neon(highest, grouping);
-    while (i + 16 <= n) {
-        const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* before a sum can overflow */
-        uint8x16_t sum[LMC__MAX_CLASSES];
-        for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
-        for (; i < end; i += 16) {
+    for (i = 0; i < n;) {
+        uint8x16_t sum[8];
+        LMC__UNROLL for (c = 0; c < sums; c++) sum[c] = vdupq_n_u8(0);
+        for (end = i + lmc__min(255 * 16, n - i); i < end; i += 16) {
             const uint8x16_t keys = lmc__load_keys_neon(base + i * width, width);
-            /* minus -1 is plus 1 */
-            for (c = 0; c + 1 < n_classes; c++)
-                sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
+            LMC__UNROLL for (c = 0; c < sums; c++) sum[c] =
+                vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* a size_t has room for all elements */
-        for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
+        LMC__UNROLL for (c = 0; c < sums; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
-    up_to[n_classes - 1] = i;
-    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
-    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
+/* Passes of five or eight sums: most blocks have up to six classes, and the last needs none. */
 static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                     unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
+    const unsigned n_classes = grouping->n_classes;
+    const size_t whole = n & ~(size_t)15;
+    size_t up_to[LMC__MAX_CLASSES] = {0}; /* up_to[c]: elements of classes 0 .. c */
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    unsigned c;
     (void)tally;
-    LMC__FOR_WIDTH(lmc__count_classes_body_neon(counts, base, n, w, grouping));
+    memset(highest, 0, sizeof highest);
+    lmc__set_highest_neon(highest, grouping);
+    for (c = 0; c + 1 < n_classes; c += 8)
+        LMC__FOR_WIDTH(if (n_classes - c > 6)
+                           lmc__count_keys_neon(up_to + c, base, whole, w, highest + c, 8);
+                       else lmc__count_keys_neon(up_to + c, base, whole, w, highest + c, 5));
+    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
+    up_to[n_classes - 1] = whole;
+    lmc__count_elements(counts, base + whole * width, n - whole, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+}
+
+/* m[c]: which of 64 elements are in class c. */
+LMC__INLINE void lmc__find_classes_neon(uint64_t m[LMC__MAX_CLASSES], const uint8_t *base,
+                                        unsigned width, const uint8x16_t *highest,
+                                        unsigned n_classes)
+{
+    uint8x16_t keys[4], one[4];
+    uint64_t before = 0;
+    unsigned j, c;
+    LMC__UNROLL for (j = 0; j < 4; j++) keys[j] = lmc__load_keys_neon(base + 16 * j * width, width);
+    for (c = 0; c + 1 < n_classes; c++) {
+        uint64_t up_to;
+        LMC__UNROLL for (j = 0; j < 4; j++) one[j] = vcleq_u8(keys[j], highest[c]);
+        up_to = lmc__to_bits_neon(one);
+        m[c] = up_to & ~before;
+        before = up_to;
+    }
+    m[c] = ~before;
 }
 #endif
 
@@ -3720,8 +3710,7 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
         columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
 }
 
-/* The ones of a word are the elements of one group in one class. Their numbers in eight groups are
- * the bytes of a word, which is stored in the tally. */
+/* The ones of a word are the elements of one group in one class: their number goes to the tally. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)
@@ -3762,8 +3751,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 
 /* == kernels/ungroup.h ========================================================================= */
 
-/*
- * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
+/* ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
  * sides->side[c][p], where c is the class of base's element i. For natural planes, p < n_natural,
  * it is byte i of side[0][p], which is always a list, of exactly n bytes without slack. The bytes
  * are a residual, which with base's element gives the element of dst. dst may be base: a step reads
@@ -3782,8 +3770,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * decoder has made the lists as long as count_classes says.
  *
  * A side that is a constant needs no shuffle: its value is masked by the class. The value 0, the
- * most frequent one (no change), needs nothing at all.
- */
+ * most frequent one (no change), needs nothing at all. */
 
 /* Takes the bytes of a residual from its class's lists and the natural planes. Here, next[] counts
  * the elements of all classes, even of classes without a list. */
@@ -3803,8 +3790,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
-        /* a natural plane has a byte for each element, in place i; a class's list is at its own
-         * place */
+        /* a natural plane has a byte for each element, in place i; a list is at its own place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
@@ -3838,13 +3824,11 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
 
 #if LMC__NEON || LMC__X86
 /* Sides as the steps need them: in a natural plane all classes have the constant zero; after the
- * loop over classes the plane's vector replaces these zeros.
- *
- * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
+ * loop over classes the plane's vector replaces these zeros. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in at least one of its planes */
+    int any_list[LMC__MAX_CLASSES]; /* in its planes; else places and next[c] are not needed */
 } lmc__spread;
 
 /* Called once for each block. memset gives all other sides a NULL list and the value 0. */
@@ -3876,7 +3860,6 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *
  * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
  * place, behind those of the first; both loads are within 32 bytes from next[c] on:
- *
  *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
@@ -4003,21 +3986,18 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         __m512i keys;
         lmc__touch_ahead(dst, i * width);
         lmc__fetch_next_avx512(streaming, i, per_element);
-        /* All of the step's base is in registers before anything of it is written: dst may be
-         * base. */
+        /* All of the step's base is in registers before it is written: dst may be base. */
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
-        /* here minus what is above class c is class c; the last class has nothing above it, so it
-         * gets all that is left */
+        /* `here` without what is above class c is class c; nothing is above the last (key 255) */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side *const side = &s.from.side[c][p];
-                /* a list is spread to the class's places, a constant is copied to them; for the
-                 * constant 0 they keep the zeros from the start */
+                /* a list is spread to the class's places, a constant is copied; zeros stay */
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -4044,8 +4024,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* after the fold, which in the first step gives sum[0] = v[0], because sums start as
-         * zero */
+        /* after the fold, which in the first step gives sum[0] = v[0]: sums start as 0 */
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
     }
@@ -4076,8 +4055,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 
 /* == kernels/patch.h =========================================================================== */
 
-/*
- * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
+/* patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
  * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
  * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
  * bytes; the element of base and this residual give the element of dst. dst may be base; then only
@@ -4090,10 +4068,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * tally was filled by count_classes of the same table, for the same base and grouping. With it,
  * elements that have not changed are only copied and added to the CRC.
  *
- * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far both arrays are read; LMC__PAD bytes behind this end may be read, too. A number
- * beyond the class's elements changes nothing.
- */
+ * Numbers ascend strictly in each class; LMC__NO_CHANGE, at the end, decides how far both arrays
+ * are read; LMC__PAD more bytes may be. A number beyond the class's elements changes nothing. */
 
 /* Notes element i before it changes. */
 LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
@@ -4164,11 +4140,88 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
     return lmc__patch_rest(k, dst, changes, &block, &done, undo);
 }
 
+#if LMC__NEON || LMC__X86
+/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
+LMC__INLINE_VEC unsigned LMC__VEC(find_one)(uint64_t m, unsigned rank)
+{
+    const uint64_t ones = LMC__ONES8, high = ones << 7;
+#if LMC__NEON
+    const uint64_t up_to = lmc__begin_ones_neon(m);
+#else
+    const uint64_t pairs = m - (m >> 1 & ones * 0x55),
+                   quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
+                   up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
+#endif
+    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    const unsigned shift =
+                       8 * (unsigned)__builtin_popcountll(((rank * ones | high) - up_to) & high),
+                   before = (unsigned)(up_to << 8 >> shift & 255);
+    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
+}
+#endif
+
+#if LMC__NEON
+/* Steps of 64 elements. A change is found by its rank in its class's mask; all masks of a step are
+ * made before it changes an element, so dst may be base. */
+LMC__INLINE void lmc__patch_steps_neon(uint8_t *dst, const lmc__patches *changes,
+                                       const lmc__delta_block *block, size_t n, unsigned width,
+                                       const uint8x16_t *highest, lmc__patch_progress *done,
+                                       lmc__undo *undo)
+{
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const lmc__patches from = *changes;
+    const unsigned n_classes = own.grouping->n_classes;
+    uint64_t m[LMC__MAX_CLASSES];
+    size_t i;
+    unsigned c;
+    for (i = done->n; i < n; i += 64) {
+        lmc__find_classes_neon(m, own.base + i * width, width, highest, n_classes);
+        if (dst != own.base) memcpy(dst + i * width, own.base + i * width, 64 * width);
+        for (c = 0; c < n_classes; c++) {
+            const uint32_t first = done->seen[c],
+                           end = first + (uint32_t)__builtin_popcountll(m[c]);
+            done->seen[c] = end;
+            while (from.at[c][done->next[c]] < end) {
+                const uint32_t next = done->next[c]++;
+                const size_t at = i + lmc__find_one_neon(m[c], from.at[c][next] - first);
+                const uint64_t b = lmc__load_element(own.base, at, width);
+                lmc__note_undo(undo, at, b, width);
+                lmc__store_element(
+                    dst, at,
+                    lmc__restore_element(lmc__load_element(from.residual[c], next, width), b, width,
+                                         own.order),
+                    width);
+            }
+        }
+    }
+    done->n = n;
+}
+
+static uint32_t lmc__patch_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                const lmc__patches *changes, size_t n, unsigned width,
+                                enum lmc__order order, const lmc__grouping *grouping,
+                                const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, order, grouping};
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    lmc__patch_progress done;
+    size_t i, end;
+    (void)tally;
+    (void)streaming;
+    memset(&done, 0, sizeof done);
+    lmc__set_highest_neon(highest, grouping);
+    for (i = 0; i + 64 <= n; i = end) {
+        end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)63);
+        LMC__FOR_WIDTH(lmc__patch_steps_neon(dst, changes, &block, end, w, highest, &done, undo));
+        done.crc = k->crc32c(done.crc, dst + i * width, (end - i) * width);
+    }
+    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
+}
+#endif
+
 #if LMC__X86
-/*
- * In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
+/* In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
  * bytes say how many elements of the class each group of 64 has:
- *
  *     of class c           2        2        2                 difference of two rows of the tally
  *     up_to                       2        4        6
  *     at - seen = 3  -->  up_to <= 3 holds once: group 1, in which it is number 3 - 2 = 1
@@ -4176,8 +4229,7 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *                                      ^
  *
  * dst may be base, and a changed element may get another key, while the keys of its group may be
- * needed again. So elements are written only when all changes of a chunk are computed.
- */
+ * needed again. So elements are written only when all changes of a chunk are computed. */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
@@ -4193,9 +4245,8 @@ typedef struct lmc__pending {
     uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
-/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
- * last class, which has no row, these are all 64. here: -1 for groups that the block has, else
- * 0. */
+/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on: all 64
+ * for the last class, which has no row. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -4277,24 +4328,11 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
-LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
-{
-    const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
-    const uint64_t pairs = m - (m >> 1 & ones * 0x55),
-                   quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
-                   up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
-    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
-    const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
-                   before = (unsigned)(up_to << 8 >> shift & 255);
-    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
-}
-
 /* The same, by pdep if that is fast: it is microcoded on Zen 1 and 2. */
 LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
     if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
-    return lmc__find_one_by_sums(m, rank);
+    return lmc__find_one_avx2(m, rank);
 }
 
 /* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
@@ -4426,9 +4464,8 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* Restores the whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
- * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
- * copied. */
+/* Restores the whole steps of the tally, then the rest. A strip is copied first, unless dst is
+ * base: to dst or, if it is streamed, to a buffer, aligned so that loads cross no lines. */
 #define LMC__END_STRIP(isa, streams)                                                               \
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \
@@ -4475,8 +4512,7 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 
 /* == kernels/grids.h =========================================================================== */
 
-/*
- * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
+/* Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
  * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
  *     restore   symbols to elements
@@ -4499,9 +4535,7 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
  *
  * q with its sign fits in 17 bits. A scale is the bits of an F32 with 8 significant bits, at least
  * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantised.h). All arrays are
- * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
- * dst and second, no arrays may overlap.
- */
+ * read and written exactly. dst and src need no alignment. Only dst and second may overlap. */
 
 #ifndef LMC_NO_QUANTIZE
 /* The scale that follows from an element's prediction: about the prediction's square root times a
@@ -4518,8 +4552,7 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
-/* Symbol 0 is q = 0 by definition, whatever min is. If min is not positive, another symbol may also
- * give q = 0, and so +0: 0 times a positive scale. */
+/* Symbol 0 is q = 0, whatever min is. Others may give 0, too, and so +0: scales are positive. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -4603,8 +4636,7 @@ typedef struct lmc__divisor {
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
 /* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
- * scalar code does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses
- * by it.
+ * scalar code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by it.
  *
  * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
  * numbers. Operators wrap around, also on signed numbers.
@@ -4613,8 +4645,7 @@ typedef struct lmc__divisor {
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
- * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
- * leaves the rest to the scalar kernel. */
+ * memcpy of a constant size is an unaligned load or store. The scalar kernels do the rest. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
 typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -4637,9 +4668,8 @@ LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
-/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0, since scales
- * are positive. The conversion is exact (17 bits to 24), and so is the product (16 bits times
- * 8). */
+/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0: scales are
+ * positive. Conversion (17 bits to 24) and product (16 bits times 8) are exact. */
 LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                   lmc__i32v scale, int32_t min)
 {
@@ -4656,7 +4686,6 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
 /* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
  * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds
  * minus the scale are compared, so that the sum itself cannot overflow:
- *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
@@ -4731,15 +4760,12 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 }
 
 #endif
-
 #endif /* LMC_NO_QUANTIZE */
 
 /* == kernels/tiers.h =========================================================================== */
 
-/*
- * The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
- * through one of these tables. In a developer's build (make dev) each table and the code of its
- * tier have an object file of their own.
+/* The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
+ * through one of these tables. In a developer's build each tier is an object file.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
  *     neon         AArch64, with the instructions for CRC-32; neon_only: without
@@ -4747,15 +4773,13 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * Where a tier has no faster way, its table has the kernel of a lower tier.
- */
+ * Where a tier has no faster way, its table has the kernel of a lower tier. */
 #ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
-/* The tables in parts, in the order of the struct; each part ends with a comma. A kernel that not
- * every tier has is an argument. */
+/* The tables in parts, in the struct's order, with commas. Kernels of some tiers are arguments. */
 #define LMC__SUMS(crc32c, sum64) crc32c
 #define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
@@ -4793,17 +4817,17 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 
 #if LMC__NEON
 /* Two tables: with the instructions for CRC-32, and without. */
-#define LMC__NEON_KERNELS(crc32c)                                                                  \
+#define LMC__NEON_KERNELS(crc32c, join_root, split_root)                                           \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
-                  lmc__join_root_strips, lmc__patch_scalar)                                        \
-    LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
+                  join_root, lmc__patch_neon)                                                      \
+    LMC__ENCODERS(neon, split_root, lmc__list_changes_scalar)                                      \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon)
+    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips)
 };
 #endif
 
@@ -4872,9 +4896,8 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
-#define LMC__ATOMIC_LOAD(p)                                                                        \
-    (*(const lmc__kernels *volatile                                                                \
-           *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
+/* MSVC: volatile loads and stores of pointers are atomic */
+#define LMC__ATOMIC_LOAD(p) (*(const lmc__kernels *volatile *)(p))
 #define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
@@ -4884,7 +4907,6 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 /* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
  * needed: a CPU also reports AVX-512 that the system has not enabled, whose instructions fault.
  * Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
- *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
@@ -4901,8 +4923,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, GFNI, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4
-     * and later have all */
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI and the rest: Ice Lake, Zen 4 and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
@@ -4953,12 +4974,31 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier. The loop ends at tier 0, scalar, which all builds have. */
-static const lmc__kernels *lmc__best_kernels(int tier)
+/* All tiers, the best first; their numbers have no order. All builds have the last, scalar. */
+static const struct lmc__tier {
+    enum lmc_tier tier;
+    const char *name;
+} lmc__tiers[] = {{LMC_TIER_AVX512, "avx512"},
+                  {LMC_TIER_AVX2, "avx2"},
+                  {LMC_TIER_NEON, "neon"},
+                  {LMC_TIER_SIMDE, "simde"},
+                  {LMC_TIER_SCALAR, "scalar"}};
+enum { LMC__N_TIERS = sizeof lmc__tiers / sizeof *lmc__tiers };
+
+/* The row of a tier; LMC__N_TIERS for an unknown one. */
+static unsigned lmc__find_tier(enum lmc_tier tier)
 {
-    const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
-    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)-- tier);
-    return k;
+    unsigned row = 0;
+    while (row < LMC__N_TIERS && lmc__tiers[row].tier != tier) row++;
+    return row;
+}
+
+/* The table of a tier, or else of the next best one; of the best if the tier is unknown. */
+static const lmc__kernels *lmc__best_kernels(enum lmc_tier tier)
+{
+    unsigned row = lmc__find_tier(tier) % LMC__N_TIERS;
+    while (!lmc_tier_is_available(lmc__tiers[row].tier)) row++;
+    return lmc__find_kernels(lmc__tiers[row].tier);
 }
 
 /* The table in use; the first call chooses it. If another thread limits the tier between the load
@@ -4968,7 +5008,7 @@ static const lmc__kernels *lmc__get_kernels(void)
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
     if (k == NULL) {
         const lmc__kernels *chosen = NULL;
-        k = lmc__best_kernels(LMC_TIER_COUNT - 1);
+        k = lmc__best_kernels(LMC_TIER_BEST);
         if (!LMC__ATOMIC_STORE_ONCE(&lmc__active_kernels, &chosen, k)) k = chosen;
     }
     return k;
@@ -4976,8 +5016,8 @@ static const lmc__kernels *lmc__get_kernels(void)
 
 LMC_API const char *lmc_tier_name(enum lmc_tier tier)
 {
-    static const char *const names[LMC_TIER_COUNT] = {"scalar", "neon", "avx2", "avx512", "simde"};
-    return (unsigned)tier < LMC_TIER_COUNT ? names[tier] : "?";
+    const unsigned row = lmc__find_tier(tier);
+    return row < LMC__N_TIERS ? lmc__tiers[row].name : NULL;
 }
 
 LMC_API int lmc_tier_is_available(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
@@ -4986,9 +5026,7 @@ LMC_API enum lmc_tier lmc_tier_current(void) { return lmc__get_kernels()->tier; 
 
 LMC_API void lmc_tier_limit(enum lmc_tier tier)
 {
-    LMC__ATOMIC_STORE(
-        &lmc__active_kernels,
-        lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
+    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels(tier));
 }
 
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
@@ -5025,29 +5063,29 @@ static const struct {
 
 /* Fails to compile unless there is one row for each number. */
 typedef char
-    lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
+    lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC__DTYPE_COUNT ? 1 : -1];
 
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
 }
 
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 {
     int i;
-    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO": no source has it */
+    for (i = 1; i < LMC__DTYPE_COUNT; i++) /* not "AUTO": no source has it */
         if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
     return LMC_AUTO;
 }
 
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
 }
 
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
 /* == codec/half.h ============================================================================== */
@@ -5072,15 +5110,13 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  * share of leaf i is the next 2^(15 - length[i]) of them. The shares fill the space exactly. So the
  * start of a leaf's share, in binary, is the path from the root to the leaf: 0 is left, 1 is right.
  * The share of a node at depth d is an aligned range of 2^(15 - d) places, and so a range of
- * leaves. As leaves are sorted by length, the first leaf and place of each length describe the
- * tree; nodes are not stored.
+ * leaves. Leaves are sorted by length: the first leaf and place of each length are the tree.
  *
  * A *rank* is the number of a symbol's leaf. The encoder first maps a list to ranks. An element
  * then goes left at a node if its rank is below the right child's first leaf. Symbols without a
  * code have different ranks, from the escape's on, so that they can be mapped back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
- *
  *                 depth 0: leaves [0, 5)                 list    A C A A E A B A
  *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
  *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
@@ -5139,8 +5175,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
- * such a tree. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of their masks. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -5195,8 +5230,7 @@ static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
     return children;
 }
 
-/* 1 if all elements of the node are one symbol: it has no bytes in the payload and needs no
- * list. */
+/* 1 if all elements of the node are one symbol: it has no bytes in the payload, and no list. */
 LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
@@ -5221,8 +5255,7 @@ LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
 }
 
-/* Makes the frozen tree of a level, without ranks. flip is 0xFF for masks of mostly ones, else
- * 0. */
+/* Makes a level's frozen tree, without ranks. flip: 0xFF for masks of mostly ones, else 0. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
@@ -5269,7 +5302,6 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *
  * A symbol has 16 bits. Symbol 0 is the element +0. The others are the numbers, from 1, of a grid's
  * points q = min, min + 1, ... With a scale G, a point q is a float:
- *
  *   linear        q * G
  *   logarithmic   the float whose bits are those of G, plus q * step. The bits of a float, read as
  *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
@@ -5286,7 +5318,6 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
  * low_bits bits, and High, the other bits. Example: a linear grid with min = -3, a group with the
  * scale 0.25, low_bits = 0:
- *
  *   symbol      0    1     2     3     4    5     6     7     and so on
  *   q                -3    -2    -1    0    1     2     3
  *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
@@ -5306,17 +5337,16 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read the struct. Whoever fills it
- * owns its arrays codes and scales. */
+/* How the elements of a tensor are quantised. Who fills it owns its arrays codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales follow from the prediction; else groups have scales */
-    int is_recovered; /* elements were quantised before, and must stay exact */
+    int is_exact;     /* elements stay exact: those that are not on points are exceptions */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
     uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol */
+    uint8_t *codes;      /* encoding with a table: of symbols; codes[0]: of elements near zero */
     uint64_t group_size;
     uint16_t *scales; /* of groups (their upper halves): the tensor's; decoding, the block's */
 } lmc__quant_params;
@@ -5363,7 +5393,6 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
     for (i = 0; i < n && q->width == 2; i++)
         lmc__store16(dst + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * i)));
 }
-
 #endif
 
 /* == codec/job.h =============================================================================== */
@@ -5385,6 +5414,7 @@ typedef struct lmc__job {
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
+    int is_unparted;  /* the file does not allow Layout 3 */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
@@ -5425,9 +5455,9 @@ typedef struct lmc__job {
  *                         rows with the scales; or w <= 4 rows for the prediction, if it is
  *                         overwritten
  *   planning              while the stack has at most a row. If all elements are counted: w rows.
- *                         Else samples of the elements and of the prediction, and the planes of one
- *                         sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for a delta
- *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
+ *                         Else samples of elements and prediction, and the planes of one sample:
+ *                         3 w * 2048 bytes, from 32768 elements on 3 w * 8192 (bytes: and n / 8, or
+ *                         16384); for a delta also the changes, 4 + 2 w for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
  * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
@@ -5465,8 +5495,7 @@ typedef struct lmc__scratch {
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
  * most 15 nodes on a path have one. Decoding the last mask takes a spare of m bytes, and, for its
  * own masks, the result for m bytes at the next nesting. Encoding takes three lists of m for each
- * nesting. It takes one more list for each node on the path whose mask fits in the output only when
- * it is nested. */
+ * nesting, and one more for each node on the path whose mask fits in the output only nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -5490,8 +5519,7 @@ static int lmc__is_workspace(size_t ws_size, size_t n, unsigned width)
     return needed != 0 && ws_size >= needed;
 }
 
-/* Returns the scratch, at the workspace's first address that is a multiple of 16. *stack: the
- * rest. */
+/* Returns the scratch, at the workspace's first multiple of 16. *stack: the rest. */
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
 {
     size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
@@ -5539,7 +5567,8 @@ LMC_API size_t lmc_block_bound(size_t size)
  *   1  values that a later version may use (UNSUPPORTED)
  *   2  n, then the payload's size: together they bound the memory that a block needs
  *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
- *      block has elements of 2 or 4 bytes, and no order or grouping
+ *      block has elements of 2 or 4 bytes, and no order or grouping; one with zeros apart has no
+ *      prediction
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
  *      are not grouped) need two classes or more, and are never in a sparse block */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
@@ -5550,8 +5579,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
-                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
-                   layout <= LMC__LAYOUT_QUANTIZED,
+                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 && layout <= LMC__LAYOUT_ZEROS,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -5566,6 +5594,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     if (layout == LMC__LAYOUT_QUANTIZED)
         LMC__VALID((width == 2 || width == 4) && !order && !grouping);
     if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__VALID(order);
+    if (layout == LMC__LAYOUT_ZEROS) LMC__VALID(!is_predicted);
     LMC__VALID(is_predicted || (!grouping && info->payload_crc == 0));
     LMC__VALID(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
                             !(grouping & LMC__SPARSE)));
@@ -5615,8 +5644,7 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
  * bits). So if a position is less than n, all before it are, too. */
 
-/* Loads bits [at, at + 64) of the size bytes at p. The highest at & 7 bits of the result are zero,
- * as are bits behind the end. */
+/* Loads bits [at, at + 64) of size bytes at p. The top at & 7, and those behind the end, are 0. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -5676,8 +5704,7 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* Reads the next `count` positions: at least 1, at most all that are left. They are valid only if
- * it returns LMC_OK. */
+/* Reads the next `count` positions, at least 1, at most all. Valid only if it returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
@@ -6010,16 +6037,13 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
 /* Decodes the payload of a block without a prediction (spec 5.1), which put_planes.h writes. First
  * all planes are decoded to rows. Then one pass (the kernel join_root) joins the planes to
  * elements, does the last merge of one tree, and computes the CRC:
- *
  *     plane 0 .. w-2 ---------------------> row, in the payload if the plane is raw \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * So no plane of bf16 is written to memory as a whole if the lower one is raw and the upper one a
- * tree.
+ * So no plane of bf16 is written as a whole to memory if the lower is raw and the upper a tree.
  *
- * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
- * unchanged, but a block whose CRC is wrong does not.
+ * dst is written when all of the payload is decoded: only a wrong CRC is found after that.
  *
  * join_root merges the block's last tree; encoders use it for the top plane. Other roots' masks
  * stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h counts a row. */
@@ -6047,6 +6071,52 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     return LMC_OK;
 }
 
+/* == codec/get_zeros.h ========================================================================= */
+
+/* Decodes the payload of a block with zeros apart (spec/zeros.md), which put_zeros.h writes. Each
+ * plane is two lists, one for each kind of element. The mask of elements merges them, as a node of
+ * a tree merges its sides; so the last merge is left to the kernel join_root, as in get_planes.h:
+ *     mask
+ *     plane 0 .. w-2: list of zeros, of others -> merge -> row -------> join -> dst
+ *     plane w-1: list of zeros, of others -> merge in strips ------/        +-> CRC
+ *
+ * The stack has w rows, the two lists of a plane (a row together) and a spare one: as many as in
+ * get_planes.h and one more. dst is written when all of the payload is decoded. */
+static enum lmc_status lmc__get_zeros(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
+                                      enum lmc__order order, uint32_t *crc)
+{
+    const size_t mask_size = (n + 7) / 8;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    lmc__const_planes planes;
+    lmc__merged root;
+    lmc__side side;
+    size_t n_coded;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_list(d, &side, spare, mask_size));
+    root.mask = lmc__row_of(d, &side, mask_size);
+    LMC__CHECK(root.mask, LMC_ERR_WORKSPACE);
+    LMC__VALID(lmc__is_tail_clear(root.mask, mask_size, n));
+    n_coded = d->k->count_ones(root.mask, mask_size);
+    for (p = 0; p < width; p++) {
+        planes.row[p] = root.row = lmc__push_list(&d->stack, n);
+        LMC__CHECK(root.row, LMC_ERR_WORKSPACE);
+        root.plane = p;
+        root.left.list = root.right.list = NULL;
+        root.left.value = root.right.value = 0;
+        if (n_coded < n) LMC__TRY(lmc__get_list(d, &root.left, spare, n - n_coded));
+        if (n_coded) LMC__TRY(lmc__get_list(d, &root.right, spare, n_coded));
+        if (p + 1 == width) break;
+        d->k->merge(root.row, root.mask, n, root.left, root.right);
+        d->stack.top = root.row + n + LMC__PAD;
+    }
+    LMC__VALID(d->in == d->end);
+    *crc =
+        d->k->join_root(d->k, dst, lmc__join_from(&planes, &root, width, order), n, d->streaming);
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    return LMC_OK;
+}
+
 /* == codec/get_sparse.h ======================================================================== */
 
 /* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
@@ -6055,8 +6125,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
  *
- * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
- * If few elements are coded, that is slower. */
+ * For other sparse blocks, get_delta.h makes whole planes, with zeros between coded elements. */
 
 /* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The
  * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
@@ -6144,8 +6213,7 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
 }
 
 /* Decodes the payload after the thresholds. *fits: 0 if too many elements are coded; then d and dst
- * are unchanged, and lmc__get_delta decodes the block. dst is written only when all of the payload
- * was decoded. */
+ * are unchanged, and lmc__get_delta decodes the block. dst is written only when all was decoded. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, enum lmc__order order,
                                        const lmc__grouping *grouping, const size_t *n_of,
@@ -6207,9 +6275,8 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
- * thresholds must ascend strictly from 1 on: so each class has at least one key, and each grouping
- * has only one form. */
+/* Reads the thresholds and counts the elements of each class. header: the header's Grouping.
+ * Thresholds ascend strictly from 1 on: so each class has a key, and each grouping one form. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -6239,8 +6306,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
- * Elements that a sparse block leaves out are zeros: the class's mask says where zeros are merged
- * in. */
+ * Elements that a sparse block leaves out are zeros: the class's mask says where. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -6320,7 +6386,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
  * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
  * elements stay in the first cache:
- *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
  * dst may be the prediction: a strip's prediction is read before its elements are written. */
@@ -6337,7 +6402,6 @@ typedef struct lmc__quantized_head {
 } lmc__quantized_head;
 
 /* Every payload begins with these 32 bytes:
- *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
@@ -6388,10 +6452,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 }
 
 /* Reads the payload up to Low; spare: a list of info->n, which is enough for the scales' bytes, as
- * there are not more groups than elements. Tables and positions ascend strictly, so that each has
- * only one form. One check covers the sizes of table, positions and values: n_exceptions is at most
- * n, so their sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and
- * finite. */
+ * there are not more groups than elements. Tables and positions ascend strictly: each has one form.
+ * One check covers the sizes of table, positions and values: n_exceptions is at most n, so their
+ * sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and finite. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -6473,8 +6536,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
     for (i = 0; i < info->n; i += n) {
-        /* A strip that is written past the caches (d->streaming) is restored in `room`: its CRC is
-         * read from there. */
+        /* A strip that is streamed (d->streaming) is restored in `room`, where its CRC is read. */
         uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
         n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
@@ -6521,7 +6583,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
-
 #else
 
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
@@ -6530,14 +6591,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     (void)d, (void)dst, (void)base, (void)info, (void)crc;
     return LMC_ERR_UNSUPPORTED;
 }
-
 #endif
 
 /* == codec/get_block.h ========================================================================= */
 
 /* Decodes a block. Header, payload and content are each checked before they are used. The checks in
  * order, each with its status on failure:
- *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
  *   a prediction has its size     BASE_WRONG
@@ -6553,7 +6612,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  * workspace of lmc_block_workspace_size() is enough for any payload. */
 
 /* Decodes the payload of a block that is not stored: quantised elements; else classes, if there is
- * a prediction; else planes. base: the prediction, or NULL. */
+ * a prediction; else planes, perhaps with zeros apart. base: the prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -6563,6 +6622,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
         return lmc__get_quantized(d, dst, base, info, crc);
     if (base) return lmc__get_delta(d, dst, base, info, order, grouping, crc);
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS)
+        return lmc__get_zeros(d, dst, info->n, info->width, order, crc);
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
@@ -6585,8 +6646,7 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks the payload of a block with a prediction by its CRC. No other check is possible without
- * the prediction. */
+/* Checks the payload of a block with a prediction by its CRC: all that is possible without it. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -6641,8 +6701,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* Errors of the header come before errors of dst_cap, ws_size and prediction_size: the caller
- * cannot know the needed sizes without the header. */
+/* Errors of the header come before those of sizes: a caller needs the header to know these. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -6651,7 +6710,7 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     lmc_block_options o;
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, prediction_size, options));
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
     LMC__VALID(info.encoded_size == src_size);
@@ -6697,9 +6756,11 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
     return parallel ? parallel->n_workers : 1;
 }
 
-static int lmc__is_parallel(const lmc_parallel *parallel)
+static enum lmc_status lmc__check_parallel(const lmc_parallel *parallel)
 {
-    return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
+    if (!parallel) return LMC_OK;
+    LMC__CHECK_CALLBACKS(parallel, run);
+    return parallel->n_workers - 1 < 1024 ? LMC_OK : LMC_ERR_ARGUMENT;
 }
 /* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
@@ -6737,8 +6798,7 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error in the order of the jobs: the error that a single worker would have found first,
- * however fast the workers were. */
+/* The first error in the order of the jobs: that which a single worker would have found first. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
@@ -6755,13 +6815,11 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
  * for one decoded block behind it. */
 
-/* Decoded tensors of this size or more do not stay in caches, so they are written past the
- * caches. */
+/* Decoded tensors of this size or more do not stay in caches: they are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
- * blocks one tree fits less well. Blocks of bytes have twice as many elements, because two bytes
- * may be a 16-bit element. */
+ * blocks one tree fits less well. Bytes, whose trees are the largest, have 2^18 (of AUTO 2^17). */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
 /* With a prediction blocks are larger: deltas hardly vary within a tensor, and headers and trees
@@ -6774,14 +6832,14 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
+    if ((unsigned)dtype >= LMC__DTYPE_COUNT ||
         (log2_block != 0 &&
          (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)
             log2_block = log2_width <= 1 ? LMC__DELTA_LOG2_BLOCK : LMC__WIDE_DELTA_LOG2_BLOCK;
-        else log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width == 0 ? 1 : 0);
+        else log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width ? 0u : dtype ? 2u : 1u);
     }
     return (size_t)1 << (log2_block + log2_width);
 }
@@ -6790,14 +6848,14 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
  * sizes do not depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
+    if (lmc__check_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
     return lmc__get_block_size(options->dtype, options->log2_block,
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
-    return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
+    return given && LMC__TAKE_OPTIONS(o, quantizer, given) == LMC_OK ? lmc__get_tensor_block_size(o)
                                                                      : 0;
 }
 
@@ -6842,12 +6900,8 @@ static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
 {
     *ws_size = lmc_tensor_workspace_size(options);
     if (*ws_size == 0) return LMC_ERR_ARGUMENT;
-    *ws = LMC_REALLOC(NULL, NULL, 0, *ws_size);
+    *ws = lmc__realloc(NULL, NULL, 0, *ws_size);
     return *ws ? LMC_OK : LMC_ERR_MEMORY;
-}
-static void lmc__free_workspace(void *ws, size_t ws_size)
-{
-    (void)LMC_REALLOC(NULL, ws, ws_size, 0);
 }
 
 /* == tensor/decode_tensor.h ==================================================================== */
@@ -6898,8 +6952,7 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * are written, and whether past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * If another log2_block was used to encode, a block may be too large for the workspace. This is
- * checked here, before a worker uses the workspace. */
+ * A block of another log2_block may be too large for the workspace: this is checked here. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -6940,14 +6993,15 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
     lmc_tensor_options o;
     lmc__tensor_decoding t;
     if (!options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, quantizer, options));
+    LMC__TRY(lmc__check_parallel(o.parallel));
     options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
         status = lmc_tensor_decode_range(dst, size, src, src_size, offset, total_size, options, ws,
                                          ws_size);
-        lmc__free_workspace(ws, ws_size);
+        (void)lmc__realloc(NULL, ws, ws_size, 0);
         return status;
     }
     temp_size = lmc__get_tensor_block_size(options);

@@ -16,9 +16,10 @@
  * CONTENTS
  *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one.
  *   interface  extra_api
- *   quantise   fit_sample fit_scales fit_error fit_grid fit
- *   tensor     pool changes
- *   snapshot   descriptors requantise copy identify in_place reader_sections reader_places
+ *   quantise   fit_sample fit_scales fit_error fit_grid fit_table fit_values fit
+ *   tensor     cpus pool changes
+ *   snapshot   descriptors requantise copy identify probe in_place shared reader_sections
+ *              reader_places
  */
 #ifndef LMC_EXTRA_H
 #define LMC_EXTRA_H
@@ -38,7 +39,6 @@
 /* -- configuration --
  * Define these before including lmc_extra.h, the same in every file, on systems that have more than
  * the C library:
- *
  *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
  *   LMC_POSIX            file descriptors as sinks, streams and sources
  *
@@ -50,12 +50,18 @@ extern "C" {
 /* -- threads and file descriptors -- */
 
 #ifdef LMC_PTHREADS
+/* Workers for a program whose user names no number: the CPUs that the calling thread may use, at
+ * least 1, at most 16 (each further worker takes memory, and hardly helps). On Linux these are the
+ * CPUs of its affinity, or fewer if its control group or one above has a quota of CPU time (version
+ * 1 or 2, rounded up to whole CPUs): a container counts, not the machine. It reads /proc and
+ * /sys. */
+LMC_API unsigned lmc_default_workers(void);
 /* A pool of n_workers - 1 threads (fewer, if the system cannot start so many), and the thread that
- * calls. Any number of writers, readers and calls may share it: their waves of blocks then
- * alternate. Callbacks (a sink's write, a stream's read) must not use the same pool: it would wait
- * for itself. Errors: ARGUMENT, MEMORY. */
+ * calls; n_workers 0: lmc_default_workers(). Any number of writers, readers and calls may share it:
+ * their waves of blocks then alternate. Callbacks (a sink's write, a stream's read) must not use
+ * the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. */
 typedef struct lmc_pool lmc_pool;
-LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
+LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, const lmc_allocator *allocator);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Call it when nothing uses the pool any more. NULL allowed. */
@@ -64,7 +70,8 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
 
 #if defined(LMC_POSIX) && !defined(LMC_NO_SNAPSHOT)
 /* Like lmc_stdio_sink, lmc_stdio_stream and lmc_stdio_source, for file descriptors. The caller
- * closes them. A source moves the descriptor's offset. */
+ * closes them. A source uses pread, so several threads may read it at once. Sinks and streams wait
+ * for a non-blocking descriptor. With -std=c99 define _POSIX_C_SOURCE as 200809L, too. */
 LMC_API lmc_sink lmc_fd_sink(int fd);
 LMC_API lmc_stream lmc_fd_stream(int fd);
 LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
@@ -93,31 +100,44 @@ LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *ba
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* -- how a tensor is quantised -- */
 
-enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
+enum lmc_role LMC__INT {
+    LMC_ROLE_OTHER = 0,
+    LMC_ROLE_FIRST_MOMENT = 1,
+    LMC_ROLE_SECOND_MOMENT = 2
+};
 
 typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as in lmc_block_options */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;               /* 4 .. 8: the finest grid that takes less, on average, for an
+    unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for an
                                     element that is not zero. 0: the coarsest grid that keeps to the
-                                    bound */
-    enum lmc_measure measure;    /* of the bound */
-    unsigned generation;         /* of the elements: 0, unless they were quantised before */
-    double bound;                /* largest error by that measure: above 0, below 1 */
-    uint64_t group;              /* neighbours with one scale: the elements of a row; 0: 256 */
-    double eps;                  /* of the optimizer; 0: 1e-8 */
-    lmc_source second_elements;  /* for a first moment: the second moment of the same parameters; or
-                                    all zero */
-    const lmc_quantizer *second; /* of that second moment; NULL: it is not quantised */
-    void *alloc_user;
+                                    bound, or a codebook */
+    unsigned n_codes;         /* 2 .. 256: a codebook of at most so many values, by k-means; bits
+                                    is 0, and there is no bound. 0: a grid */
+    enum lmc_measure measure; /* of the bound */
+    double bound;             /* largest error by that measure: above 0, below 1 */
+    uint64_t group;           /* neighbours with one scale: the elements of a row; 0: 256 */
+    double eps;               /* of the optimizer; 0: 1e-8 */
+    unsigned generation;      /* of the elements: 0, unless they were quantised before */
+    const lmc_source *second_elements; /* for a first moment: the second moment of the same
+                                          parameters; or NULL */
+    const lmc_quantizer *second;       /* of that second moment; NULL: it is not quantised */
+    const lmc_allocator *allocator;    /* or NULL */
 } lmc_quantizer_options;
+LMC__INITIALIZER(lmc_quantizer_options, LMC_QUANTIZER_OPTIONS, (void), )
 
 /* Finds how to quantise a tensor. On LMC_OK there always is a quantiser. It keeps the tensor as it
  * is (see info.reason) if quantising would not make it a tenth smaller, if no grid keeps to the
  * bound, or if more than 1 % of the elements cannot be quantised. Reads the elements once, and
- * samples of up to 4 Mi elements a few times. Memory: 1 MiB; 2 bytes for each group remain. Errors:
- * ARGUMENT, MEMORY, those of read_at. */
+ * samples of up to 4 Mi elements a few times. Memory: 1 MiB (2 MiB for a codebook); 2 bytes for
+ * each group, and 64 KiB for a codebook, remain. Errors: ARGUMENT, MEMORY, those of read_at.
+ *
+ * A codebook is for the whole tensor; each value is multiplied by the group's scale, so a group as
+ * large as the tensor gives a codebook without scales. Zero stays zero, and is one of the values if
+ * more than one element in 1024 is zero. If the elements have no more values than that, and none
+ * has more than 16 significant bits, the codebook may be exact: loss.generation is then that of
+ * options. */
 LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
                              const lmc_quantizer_options *options);
 #endif
@@ -126,18 +146,35 @@ LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elemen
 #ifndef LMC_NO_ENCODER
 /* -- what is written -- */
 
+/* Hints for a tensor of the file that begins next. 0 also for a file without tensors, whose name is
+ * its path, and which then shares nothing (group_files). *hints is copied; twin and base_parts must
+ * be valid until the file ends. Any order; the last hints for a tensor count. A number that the
+ * file lacks is an error when it begins (ARGUMENT). lmc_writer_add_arrays, which sorts, refuses
+ * hints. Errors: ARGUMENT, MEMORY. */
+LMC_STATUS lmc_writer_add_hints(lmc_writer *writer, size_t tensor_number,
+                                const lmc_tensor_hints *hints);
+
 /* Copies a whole file of the reader to the writer, with its tensors: to extract files of a
  * snapshot, or to change its base or level. Quantised tensors stay quantised if the writer's
- * may_quantize is set; but first moments that were quantised as updates become floats. Memory: 4
- * MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer cannot be used then. */
+ * may_quantize is set; but first moments that were quantised as updates become floats. Hints that
+ * were added hold here, too; a quantizer in them is used in place of the old one. Memory: 4 MiB.
+ * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer cannot be used then. */
 LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
+/* Copies extension records, which later versions may write (spec 4.5), when all content of the
+ * reader is coded again: of the file, before it is begun; of the index, if file_number is n_files,
+ * before finishing. Leaves out what is only about the old LMC file, or about several files that
+ * share a section. *n_copied: the others. If all calls together copy fewer than info.n_records, say
+ * so to the user. Errors: ARGUMENT, MEMORY. */
+LMC_STATUS lmc_writer_copy_records(lmc_writer *writer, const lmc_reader *reader, size_t file_number,
+                                   uint64_t *n_copied);
 #ifndef LMC_NO_QUANTIZE
 /* Finds the quantiser of a tensor with a loss.generation above 0, to code the tensor again without
  * further loss. On LMC_OK there always is one, which may keep the tensor as it is. Reads all blocks
- * of the tensor. *twin: where the second moment is, if the quantiser needs it. */
-LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
-                                        const lmc_tensor *tensor, lmc_quantizer **quantizer,
-                                        lmc_twin *twin);
+ * of the tensor. *twin: where the second moment is, if the quantiser needs it; with NULL, such a
+ * quantiser keeps the tensor as it is. Errors: ARGUMENT, those of reading. */
+LMC_STATUS lmc_quantizer_recover(lmc_quantizer **quantizer, lmc_reader *reader, size_t file_number,
+                                 const lmc_tensor *tensor, lmc_twin *twin,
+                                 const lmc_allocator *allocator);
 #endif
 #endif /* LMC_NO_ENCODER */
 
@@ -147,14 +184,62 @@ LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
  * fingerprints of its tensors (tensors: the same array as file->tensors). Errors: ARGUMENT, READ,
  * TRUNCATED, MEMORY. */
 LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
-                             const lmc_parallel *parallel, void *alloc_user);
+                             const lmc_parallel *parallel, const lmc_allocator *allocator);
 /* Fingerprint of a base. Errors: MEMORY. */
 LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                             void *alloc_user);
+                             const lmc_allocator *allocator);
 /* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
  * and sizes, and each element has the same place as the base's element that predicts it. Without a
  * base the reader checks only its own snapshot. Errors: ARGUMENT, MEMORY. */
 LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
+
+/* -- what a file is, without opening it -- */
+
+/* Reads both ends of an LMC file, for lists and chains of snapshots: what lmc_header_parse finds,
+ * the fingerprint, and sizes. Calls read_at once or twice (three times if the index is damaged),
+ * for some 4 KiB; no allocation; time O(1). To probe bytes in memory: lmc_memory_source.
+ *
+ * The fingerprint is *unchecked*: header and trailer have CRCs, but the index, which has the
+ * fingerprint, is not read. So use it to choose a file, and let a reader check that file. As for a
+ * reader, the header is the copy in the index, unless that is damaged.
+ *
+ * Errors, after which info has what was found before, and 0 for the rest: ARGUMENT, LIMIT, those of
+ * read_at; and of the file:
+ *   NOT_LMC              does not begin as an LMC file. (index_size not 0: but ends as one)
+ *   TRUNCATED            begins as an LMC file, but has no trailer: the writer was interrupted or
+ *                        is still writing, the file was cut, or something follows its end
+ *   VERSION, UNSUPPORTED is of a newer version; info as for lmc_header_parse
+ *   CHECKSUM, CORRUPT    header or trailer are damaged */
+LMC_STATUS lmc_snapshot_probe(const lmc_source *source, lmc_snapshot_info *info);
+
+/* Where the parts of an LMC file are; 0: not known. */
+typedef struct lmc_snapshot_extent {
+    uint64_t runs_offset; /* the first RUN: the header, and sections of files, are before it */
+    uint64_t end;         /* behind the trailer: the size of the LMC file */
+    uint64_t wanted;      /* the size of source with which more would be known */
+    uint64_t reserved[4]; /* zero; see "reserved words" above */
+} lmc_snapshot_extent;
+/* Goes through an LMC file from its beginning, by the sizes in the headers of its sections and
+ * blocks, to find where it ends if something follows it; or how much of a pipe must be read until
+ * its files are known. *Unchecked*, except for the CRCs of these headers. One call of read_at for
+ * each section and block. Errors: ARGUMENT, LIMIT, those of read_at and lmc_header_parse, TRUNCATED
+ * (the source ends early: extent->wanted), CHECKSUM, CORRUPT, UNSUPPORTED. After an error extent
+ * has what was found before. */
+LMC_STATUS lmc_snapshot_measure(const lmc_source *source, lmc_snapshot_extent *extent);
+
+/* -- one snapshot, many threads -- */
+
+/* Opens another reader of the snapshot of `from`, for another thread. It shares the index and the
+ * names of `from` (their lmc_file and lmc_tensor are the same), and its source and options. Buffers
+ * are its own. If the base is a reader (lmc_reader_base), its base is such a reader, too, along
+ * the whole chain. Nothing is read.
+ *
+ * During the call no other thread may use `from`; afterwards each reader serves its own thread.
+ * `from` and its bases must outlive the reader; readers may be freed in any order before that. The
+ * source's read_at, a base that is not a reader, a parallel and an allocator are called by all
+ * these threads at once: sources of memory and descriptors, and lmc_pool, allow that. Errors:
+ * ARGUMENT (also for a reader of an lmc_salvage, or with such a base), MEMORY. */
+LMC_STATUS lmc_reader_open_shared(lmc_reader **reader, lmc_reader *from);
 
 /* -- what else a reader can tell -- */
 
@@ -222,6 +307,28 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
     return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
 }
 
+/* Each symbol gets the code of the nearest symbol in the table (of two, of the lower symbol), or
+ * code 0, if `zero` is at least as near: a symbol that means the same as symbol 0; or 0. Symbols
+ * that are not in the table need codes even if all elements are its values: BF16 may have been
+ * rounded to a neighbour. */
+LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q, uint32_t zero)
+{
+    lmc__quant_params *const p = &q->params;
+    uint32_t s, distance, to_zero;
+    unsigned code = 1;
+    p->codes = (uint8_t *)lmc__realloc(q->allocator, NULL, 0, LMC__SYMBOLS);
+    if (!p->codes) return LMC_ERR_MEMORY;
+    p->codes[0] = 0;
+    for (s = 1; s < LMC__SYMBOLS; s++) {
+        while (code < p->table_size && 2 * s > (uint32_t)p->table[code] + p->table[code + 1])
+            code++;
+        distance = s > p->table[code] ? s - p->table[code] : p->table[code] - s;
+        to_zero = s > zero ? s - zero : zero - s;
+        p->codes[s] = (uint8_t)(zero && to_zero <= distance ? 0 : code);
+    }
+    return LMC_OK;
+}
+
 #define LMC__FIT_CHUNK 16384u /* elements that are read at once */
 /* The least elements in a sample to find a grid (SMALL), and in one to measure its loss (LARGE). A
  * sample has less than twice as many. A tensor with less than twice as many is its own sample. */
@@ -241,10 +348,10 @@ typedef struct lmc__fit {
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
     const uint8_t *x, *s;
-    /* The last measured grid (fit_grid.h): count of each symbol in the sample, first and last
-     * symbol that the grid will have; why it cannot be used, or NULL; bits per element, and per
-     * element that is not zero, times 2^16; loss. */
-    uint32_t counts[LMC__SYMBOLS], first, last;
+    /* The last measured grid (fit_grid.h): elements of the sample, how many are +0, and the count
+     * of each symbol; first and last symbol that the grid will have; why it cannot be used, or
+     * NULL; bits per element, and per element that is not zero, times 2^16; loss. */
+    uint32_t n, n_zero, counts[LMC__SYMBOLS], first, last;
     const char *obstacle;
     uint64_t bits, bits_of_others;
     lmc__q32 error;
@@ -262,7 +369,7 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     f->s = NULL;
     if (!q->is_predicted) return LMC_OK;
     LMC__TRY(
-        o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
+        o->second_elements->read_at(o->second_elements->user, first * q->width, f->second, size));
     if (o->second)
         LMC__TRY(lmc_quantizer_apply(o->second, first * q->width, f->second, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
@@ -324,6 +431,16 @@ static int32_t lmc__to_logarithm(float v)
     return bits;
 }
 
+static enum lmc_status lmc__alloc_scales(lmc_quantizer *q)
+{
+    const uint64_t group_size = q->params.group_size;
+    if (q->n / group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
+    q->n_groups = (size_t)((q->n + group_size - 1) / group_size);
+    q->params.scales =
+        (uint16_t *)lmc__realloc(q->allocator, NULL, 0, q->n_groups * sizeof q->params.scales[0]);
+    return q->params.scales ? LMC_OK : LMC_ERR_MEMORY;
+}
+
 /* Finds the scale of each group from the mean of the bits of its elements' magnitudes: about their
  * geometric mean M, which one very large element hardly changes. Zeros and subnormals are left out;
  * a group that has only such elements gets the least scale.
@@ -339,13 +456,8 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     const uint64_t group_size = q->params.group_size;
     const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE / LMC__SCALE_STEP);
     uint64_t at, sum = 0, count = 0;
-    uint16_t *scales;
     size_t n;
-    if (q->n / group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    q->n_groups = (size_t)((q->n + group_size - 1) / group_size);
-    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof scales[0]);
-    if (!scales) return LMC_ERR_MEMORY;
-    q->params.scales = scales;
+    LMC__TRY(lmc__alloc_scales(q));
     for (at = 0; at < q->n; at += n) {
         size_t i, part;
         n = lmc__get_chunk_size(q, at);
@@ -360,7 +472,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             /* The group ends here, not only the chunk. */
             if (at + i + part == end) {
                 const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
-                scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
+                q->params.scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
                 sum = count = 0;
             }
         }
@@ -636,6 +748,11 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
 /* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits need that. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
+static uint64_t lmc__bits_of_scales(const lmc__quant_params *p)
+{
+    return p->is_predicted ? 0 : (LMC__SCALE_BITS << 16) / p->group_size;
+}
+
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
  * and last point. If the largest number then has more than 8 bits, the low_bits lowest are cut off,
  * so that 8 remain.
@@ -646,19 +763,22 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  *
  * The point q = 0 stays in the grid, as min must be at most 0. The size is the sum of: Low, raw,
  * because it hardly compresses; High, by its entropy; 4 bytes and an element for each exception;
- * the scales. n: elements of the sample, of which n_zero are +0.
+ * the scales.
  *
  * bits_of_others is the size of an element that is not zero, without the bits that say which
  * elements are zero. It is compared with the caller's bits: else rows of an embedding that are all
  * zero would make the grid needlessly fine. */
-LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
+LMC__COLD static void lmc__measure_size(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
+    const uint64_t n = f->n;
+    const uint32_t n_zero = f->n_zero;
     const unsigned sign = q->params.grid.is_signed ? 1 : 0, width = q->params.width;
     const uint32_t scale = ((uint32_t)-q->params.grid.min << sign) + 1;
     uint32_t first, last, s, codes[256] = {0};
     const uint32_t coded = (uint32_t)n - f->counts[LMC__EXCEPTION];
-    uint64_t bits, scales;
+    const uint64_t scales = lmc__bits_of_scales(&q->params);
+    uint64_t bits;
     for (first = 1; first < scale && !f->counts[first];) first++;
     for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
     /* With signs, both symbols of the first and of the last point. */
@@ -675,7 +795,6 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero
     bits = (coded ? lmc__entropy_q16(codes, coded) : 0) +
            ((uint64_t)q->params.low_bits * coded << 16) +
            ((uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * width) << 16);
-    scales = q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size;
     f->bits = bits / n + scales;
     memset(codes, 0, sizeof codes);
     codes[0] = n_zero;
@@ -685,20 +804,20 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero
     f->bits_of_others = n > n_zero ? bits / (n - n_zero) + scales : 0;
 }
 
-/* Measures the grid on a sample: its symbols, bits per element, and loss. n_exceptions is an
- * estimate for the whole tensor: one chunk counts for all chunks of its stride. The limit is 1 % of
- * exceptions, because these take 8 bytes each with F32: more than 0.6 bits for each element. */
-static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
+/* Counts the symbols of a sample; measures its loss, too, if the grid is linear and that is asked
+ * for. n_exceptions is an estimate for the whole tensor: one chunk counts for all chunks of its
+ * stride. The limit is 1 % of exceptions, because these take 8 bytes each with F32: more than 0.6
+ * bits for each element. */
+static enum lmc_status lmc__measure_sample(lmc__fit *f, uint64_t stride, int with_loss)
 {
     lmc_quantizer *const q = f->q;
     const lmc__quant_params *const p = &q->params;
-    const enum lmc_measure measure = q->info.loss.measure;
     lmc__losses losses = lmc__begin_losses(q);
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP];
-    uint64_t at, seen = 0;
-    uint32_t n_zero = 0;
+    uint64_t at;
     size_t i, j, n, part;
+    f->n = f->n_zero = 0;
     memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
         n = lmc__get_chunk_size(q, at);
@@ -710,8 +829,9 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
             strip.second = f->second + i * p->width;
             strip.first = at + i;
             strip.n = part;
-            if (p->grid.is_log)
-                (void)lmc__find_symbols(f->k, p, symbols, f->x + 4 * i, NULL, at + i, part);
+            if (p->grid.is_log || !with_loss)
+                (void)lmc__find_symbols(f->k, p, symbols, f->x + 4 * i, f->s ? f->s + 4 * i : NULL,
+                                        at + i, part);
             else {
                 (void)lmc__quantize_strip(f->k, p, &strip, symbols, restored);
                 lmc__add_losses(f, i, part, symbols, lmc__widen(wide, restored, part, p->width),
@@ -719,16 +839,15 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
             }
             for (j = 0; j < part; j++) {
                 f->counts[symbols[j]]++;
-                n_zero += lmc__load32(f->x + 4 * (i + j)) == 0;
+                f->n_zero += lmc__load32(f->x + 4 * (i + j)) == 0;
             }
         }
-        seen += n;
+        f->n += (uint32_t)n;
     }
     q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->error =
-        p->grid.is_log ? lmc__log_error(p->grid.step, measure) : lmc__get_error(&losses, measure);
-    lmc__measure_size(f, seen, n_zero);
-    f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen
+    f->error = p->grid.is_log ? lmc__log_error(p->grid.step, q->info.loss.measure)
+                              : lmc__get_error(&losses, q->info.loss.measure);
+    f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > f->n
                       ? "more than 1 % of its elements are exceptions"
                       : NULL;
     return LMC_OK;
@@ -764,7 +883,8 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
     unsigned i;
     for (i = 0; i < LMC__MAX_MEASURES; i++) {
         int32_t excess;
-        LMC__TRY(lmc__measure_grid(f, stride));
+        LMC__TRY(lmc__measure_sample(f, stride, 1));
+        lmc__measure_size(f);
         excess = lmc__find_excess(f, o->bits, bound);
         if (is_first && excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
         if (is_first && f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
@@ -790,19 +910,367 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
     return lmc__keep_lossless(f->q, o->bits ? "no grid is so small" : "no grid holds the bound");
 }
 
+/* == quantise/fit_table.h ====================================================================== */
+
+/* Finds a codebook: a table of at most n_codes values, by k-means.
+ *
+ * Its values are points of the finest grid (fit_scales.h), so k-means has one dimension, works on a
+ * histogram of at most 65,534 symbols, and takes the same time for every tensor. Distances are
+ * those of the grid: relative to the group's scale; for first moments those of updates; for second
+ * moments, whose grid is logarithmic, ratios.
+ *
+ *   sample --> counts of symbols --> 2048 cells --merge--> k cells --Lloyd--> means --> table
+ *
+ * A cell is an interval of symbols. Prefix sums give the weight and the mean of any cell. */
+
+#define LMC__START_CELLS 2048u
+#define LMC__LLOYD_ROUNDS 256u /* at most; usually cells stop moving earlier */
+
+/* 1 MiB, allocated while a codebook is sought. Cell i is [ends[i - 1], ends[i]), the first one
+ * begins at `first`. Means are symbols times 256. */
+typedef struct lmc__cells {
+    uint64_t weight[LMC__SYMBOLS],
+        sum[LMC__SYMBOLS];           /* of all symbols below; sum: weight * symbol */
+    uint64_t cost[LMC__START_CELLS]; /* of merging cells i and i + 1 */
+    uint32_t ends[LMC__START_CELLS];
+    uint32_t means[256];
+    uint32_t first, fixed; /* fixed: a symbol whose cell has it as its mean; 0: none */
+    size_t n;
+} lmc__cells;
+
+LMC__INLINE uint32_t lmc__begin_cell(const lmc__cells *c, size_t i)
+{
+    return i ? c->ends[i - 1] : c->first;
+}
+
+/* sum * 256 is below 2^22 elements * 2^16 symbols * 2^8. */
+static uint32_t lmc__mean_of(const lmc__cells *c, uint32_t begin, uint32_t end)
+{
+    const uint64_t weight = c->weight[end] - c->weight[begin], sum = c->sum[end] - c->sum[begin];
+    if (begin <= c->fixed && c->fixed < end) return c->fixed * 256;
+    return weight ? (uint32_t)((sum * 256 + weight / 2) / weight) : begin * 256;
+}
+
+/* The root of what merging cells i and i + 1 adds to the squared distances: w1 * w2 / (w1 + w2)
+ * times the squared distance of their means (Ward: Hierarchical grouping to optimize an objective
+ * function, 1963). The first factor is at most 2^21, here times 2^10. */
+static uint64_t lmc__merging_cost(const lmc__cells *c, size_t i)
+{
+    const uint32_t a = lmc__begin_cell(c, i), b = c->ends[i], d = c->ends[i + 1];
+    const uint64_t before = c->weight[b] - c->weight[a], after = c->weight[d] - c->weight[b];
+    const uint64_t factor = (before * after << 10) / (before + after);
+    return (uint64_t)lmc__root_q32((lmc__q32)factor) *
+           (lmc__mean_of(c, b, d) - lmc__mean_of(c, a, b));
+}
+
+/* Cuts the symbols that occur into at most LMC__START_CELLS cells. A new one begins when half a
+ * share of the weight, and half a share of the symbols, have passed together: so neither a dense
+ * part of the histogram nor a long tail is cut too coarsely. */
+static void lmc__cut_cells(lmc__cells *c, uint32_t last)
+{
+    const uint64_t half = LMC__START_CELLS / 2, all = c->weight[last + 1] - c->weight[c->first];
+    uint64_t share, previous = UINT64_MAX;
+    uint32_t s;
+    c->n = 0;
+    for (s = c->first; s <= last; s++) {
+        if (c->weight[s + 1] == c->weight[s]) continue;
+        share = (c->weight[s] - c->weight[c->first]) * half / all +
+                (s - c->first) * half / (last - c->first + 1);
+        if (share == previous) continue;
+        if (c->n) c->ends[c->n - 1] = s;
+        c->n++;
+        previous = share;
+    }
+    c->ends[c->n - 1] = last + 1;
+}
+
+/* k-means of the symbols c->first .. last: c->means of at most k cells, in ascending order. Merging
+ * finds cells that suit any shape of the histogram. Lloyd's iteration then moves them: each symbol
+ * goes to the nearest mean, each mean to the middle of its symbols. */
+LMC__COLD static void lmc__find_cells(lmc__cells *c, uint32_t last, unsigned k)
+{
+    unsigned round, has_moved = 1;
+    size_t i, least;
+    lmc__cut_cells(c, last);
+    for (i = 0; i + 1 < c->n; i++) c->cost[i] = lmc__merging_cost(c, i);
+    while (c->n > k) {
+        for (i = least = 0; i + 1 < c->n; i++)
+            if (c->cost[i] < c->cost[least]) least = i;
+        c->n--;
+        memmove(c->ends + least, c->ends + least + 1, (c->n - least) * sizeof c->ends[0]);
+        memmove(c->cost + least, c->cost + least + 1, (c->n - least) * sizeof c->cost[0]);
+        if (least) c->cost[least - 1] = lmc__merging_cost(c, least - 1);
+        if (least + 1 < c->n) c->cost[least] = lmc__merging_cost(c, least);
+    }
+    for (round = 0; round < LMC__LLOYD_ROUNDS && has_moved; round++) {
+        for (i = 0; i < c->n; i++) c->means[i] = lmc__mean_of(c, lmc__begin_cell(c, i), c->ends[i]);
+        for (i = has_moved = 0; i + 1 < c->n; i++) {
+            const uint32_t end = (c->means[i] + c->means[i + 1]) / 512 + 1;
+            has_moved |= end != c->ends[i];
+            c->ends[i] = end;
+        }
+    }
+}
+
+/* The least distance of two symbols in a table, so that quantising again changes nothing: BF16 of q
+ * points are rounded by up to q / 256 points, and then to points. */
+static uint32_t lmc__least_distance(const lmc__quant_params *p, int64_t a, int64_t b)
+{
+    a = a < 0 ? -a : a;
+    b = b < 0 ? -b : b;
+    return p->grid.is_log || p->width == 4 ? 1 : 2 * (uint32_t)(((a > b ? a : b) + 128) >> 8) + 1;
+}
+
+/* Moves scales so that no value of the table is beyond the normal numbers, for the same reason. */
+static void lmc__clamp_scales(lmc_quantizer *q)
+{
+    const lmc__quant_params *const p = &q->params;
+    const int64_t step = p->grid.step,
+                  least = (LMC__MIN_SCALE - (p->grid.min + p->table[1] - 1) * step + 65535) / 65536,
+                  most = (LMC__MAX_LOG_SCALE - (p->grid.min + p->table[p->table_size] - 1) * step) /
+                         65536;
+    size_t i;
+    for (i = 0; i < q->n_groups; i++)
+        p->scales[i] = (uint16_t)lmc__clamp(p->scales[i], (int32_t)least, (int32_t)most);
+}
+
+/* Sets the grid and the table, whose symbols are numbered from f->first on. zero: the symbol of
+ * point 0, which becomes code 0; or 0: the grid has none. */
+static enum lmc_status lmc__set_table(lmc__fit *f, const lmc__cells *c, uint32_t zero)
+{
+    lmc__quant_params *const p = &f->q->params;
+    const uint32_t before = f->first - 1;
+    int64_t previous = -1;
+    int has_zero = 0;
+    size_t i;
+    for (i = 0; i < c->n; i++) {
+        const uint32_t symbol = (c->means[i] + 128) >> 8;
+        has_zero |= symbol == zero;
+        if (symbol == zero ||
+            (p->table_size &&
+             symbol - previous < lmc__least_distance(p, (int64_t)symbol - zero, previous - zero)))
+            continue;
+        p->table[++p->table_size] = (uint16_t)(symbol - before);
+        previous = symbol;
+    }
+    p->grid.min += (int32_t)before;
+    p->grid.n_points = f->last - before;
+    LMC__TRY(lmc__set_codes(f->q, has_zero ? zero - before : 0));
+    if (zero && !has_zero) p->codes[0] = p->codes[zero - before];
+    if (p->grid.is_log) lmc__clamp_scales(f->q);
+    return LMC_OK;
+}
+
+/* The error of the update from second moments that go to the table's points. An update is divided
+ * by a root, so D octaves between element and point change it by 2^(D / 2) - 1. Within some tenths
+ * of an octave the bits of a float are linear, so 2^x is taken as (the float whose bits are those
+ * of 1.36 plus x octaves) / 1.36. A change is D / m for a mantissa m: with 1.36, its square is the
+ * mean over all mantissas (see lmc__log_step). The error of the grid itself is added. */
+LMC__COLD static lmc__q32 lmc__table_error(const lmc__fit *f)
+{
+    const lmc__quant_params *const p = &f->q->params;
+    const uint32_t middle = 0x3FAE147B; /* 1.36 */
+    const int64_t before = f->first - 1;
+    const lmc__q32 own = p->width == 4 ? lmc__log_error(p->grid.step, LMC_MEASURE_UPDATE) : 0;
+    lmc__wide_sum lost = {0, 0}, all = {0, 0};
+    lmc__q32 error;
+    uint32_t s;
+    for (s = f->first; s <= f->last; s++) {
+        const int64_t octaves =
+            (s - before - p->table[p->codes[s - before]]) * (int64_t)p->grid.step / 2;
+        const uint32_t bits = (uint32_t)lmc__clamp(middle + octaves, 0x30000000, 0x41FFFFFF);
+        const int exponent = (int)(bits >> 23) - 127;
+        const uint64_t mantissa = (bits & 0x7FFFFF) | 0x800000;
+        /* in units of 2^-16, below 2^21; so the sum fits */
+        const int64_t root = (int64_t)((exponent < 0 ? mantissa << 16 >> -exponent
+                                                     : mantissa << 16 << (exponent & 31)) /
+                                       ((middle & 0x7FFFFF) | 0x800000)),
+                      change = root - 65536;
+        if (f->counts[s] == 0) continue;
+        lmc__add_wide(&lost, (uint64_t)(change * change) * f->counts[s]);
+        lmc__add_wide(&all, f->counts[s] * ((uint64_t)1 << 32));
+    }
+    error = lmc__fraction(lost, all);
+    return lmc__root_q32((lmc__q32)lmc__min64(error + ((uint64_t)own * own >> 32), LMC__Q32_MAX));
+}
+
+/* Size and codes of the sample, from its counts before it had a table. */
+static void lmc__measure_table(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    const lmc__quant_params *const p = &q->params;
+    const uint32_t exceptions = f->counts[LMC__EXCEPTION];
+    uint32_t codes[256] = {0}, s;
+    for (s = f->first; s <= f->last; s++) codes[p->codes[s - (f->first - 1)]] += f->counts[s];
+    codes[0] += f->n_zero;
+    codes[p->codes[0]] += f->counts[0] - f->n_zero;
+    q->info.n_codes = lmc__count_symbols(codes);
+    f->bits = f->n > exceptions ? lmc__entropy_q16(codes, (uint32_t)f->n - exceptions) : 0;
+    f->bits = (f->bits + ((uint64_t)exceptions * (32 + 8 * p->width) << 16)) / f->n +
+              lmc__bits_of_scales(p);
+}
+
+LMC__COLD static enum lmc_status lmc__fit_table(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    lmc__quant_params *const p = &q->params;
+    const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
+    const uint32_t zero = p->grid.is_log ? 0 : (uint32_t)(1 - p->grid.min);
+    unsigned k = f->options->n_codes;
+    enum lmc_status status;
+    lmc__cells *c;
+    int is_zero_frequent;
+    uint32_t s;
+    LMC__TRY(lmc__measure_sample(f, stride, 0));
+    lmc__measure_size(f);
+    p->low_bits = 0;
+    if (q->info.n_codes == 0) f->obstacle = "all of it is zero";
+    if (f->obstacle) return lmc__keep_lossless(q, f->obstacle);
+    c = (lmc__cells *)lmc__realloc(q->allocator, NULL, 0, sizeof *c);
+    if (!c) return LMC_ERR_MEMORY;
+    /* A frequent zero stays where it is on the line; a logarithm has no zero. There are at most 255
+     * codes without that of zero. */
+    is_zero_frequent = (uint64_t)f->n_zero * 1024 > f->n;
+    c->fixed = is_zero_frequent ? zero : 0;
+    k -= c->fixed == 0 && (is_zero_frequent || k == 256);
+    c->first = f->first;
+    c->weight[0] = c->sum[0] = 0;
+    for (s = 0; s + 1 < LMC__SYMBOLS; s++) {
+        const uint32_t count = s == 0 ? 0 : f->counts[s == zero ? 0 : s];
+        c->weight[s + 1] = c->weight[s] + count;
+        c->sum[s + 1] = c->sum[s] + (uint64_t)count * s;
+    }
+    lmc__find_cells(c, f->last, k);
+    status = lmc__set_table(f, c, zero);
+    (void)lmc__realloc(q->allocator, c, sizeof *c, 0);
+    LMC__TRY(status);
+    lmc__measure_table(f);
+    if (!p->grid.is_log) return lmc__measure_sample(f, stride, 1);
+    f->error = lmc__table_error(f);
+    return LMC_OK;
+}
+
+/* == quantise/fit_values.h ===================================================================== */
+
+/* Codebooks of tensors that have few values: for example copies of elements with 4 or 8 bits. */
+
+/* All values of a tensor but +0 and exceptions, in a hash table with open addressing. */
+typedef struct lmc__values {
+    uint32_t values[512]; /* 0: free */
+    uint64_t counts[512], n_zero, n_exceptions;
+    unsigned n;
+} lmc__values;
+
+/* Returns 0 if there are more than `most` values, at most 255. */
+static int lmc__count_values(lmc__values *v, const uint8_t *x, size_t n, unsigned most)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t value = lmc__load32(x + 4 * i);
+        uint32_t slot = value * 0x9E3779B1u >> 23;
+        if (!lmc__is_normal(value)) {
+            v->n_zero += value == 0;
+            v->n_exceptions += value != 0;
+            continue;
+        }
+        while (v->values[slot] && v->values[slot] != value) slot = (slot + 1) % 512;
+        if (!v->values[slot] && ++v->n > most) return 0;
+        v->values[slot] = value;
+        v->counts[slot]++;
+    }
+    return 1;
+}
+
+/* Sets a logarithmic grid with one scale that has exactly these values: its step is the last bit
+ * that is set in any of them. Returns 0 if that would be too many points. */
+static int lmc__set_exact_table(lmc__quant_params *p, const lmc__values *v, uint32_t *scale)
+{
+    uint32_t least = UINT32_MAX, largest = 0, all = 0, i, j;
+    unsigned shift = 0;
+    for (i = 0; i < 512; i++) {
+        const uint32_t magnitude = v->values[i] & 0x7FFFFFFF;
+        if (!v->values[i]) continue;
+        if (magnitude < least) least = magnitude;
+        if (magnitude > largest) largest = magnitude;
+        all |= v->values[i];
+    }
+    while (shift < 16 && !(all >> shift & 1)) shift++;
+    *scale = least & 0xFFFF0000u;
+    p->grid.is_log = 1;
+    p->grid.is_signed = (int)(all >> 31);
+    p->grid.step = 1u << shift;
+    p->grid.n_points = ((largest - *scale) >> shift) + 1;
+    if (largest > LMC__MAX_LOG_SCALE || p->grid.n_points > lmc__max_points(&p->grid)) return 0;
+    for (i = 0; i < 512; i++) {
+        const uint32_t t = ((v->values[i] & 0x7FFFFFFF) - *scale) >> shift,
+                       symbol = (p->grid.is_signed ? t << 1 | v->values[i] >> 31 : t) + 1;
+        if (!v->values[i]) continue;
+        for (j = ++p->table_size; j > 1 && p->table[j - 1] > symbol; j--)
+            p->table[j] = p->table[j - 1];
+        p->table[j] = (uint16_t)symbol;
+    }
+    return 1;
+}
+
+/* If the tensor has at most n_codes values, and a grid has them, they become the table, and nothing
+ * is lost (is_exact). Otherwise the quantiser does not change. Most tensors have too many values
+ * among their first hundreds of elements. */
+LMC__COLD static enum lmc_status lmc__fit_values(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    lmc__quant_params *const p = &q->params;
+    const unsigned n_codes = f->options->n_codes;
+    const lmc__grid none = p->grid;
+    lmc__values v;
+    uint32_t counts[256] = {0}, total = 0, scale, i;
+    unsigned shift = 0;
+    uint64_t at;
+    size_t n;
+    memset(&v, 0, sizeof v);
+    for (at = 0; at < q->n; at += n) {
+        n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        if (!lmc__count_values(&v, f->x, n, n_codes < 256 ? n_codes : 255)) return LMC_OK;
+    }
+    if (v.n == 0 || v.n + (v.n_zero != 0) > n_codes || v.n_exceptions > q->n / 100) return LMC_OK;
+    if (!lmc__set_exact_table(p, &v, &scale)) {
+        p->grid = none;
+        return LMC_OK;
+    }
+    p->is_exact = 1;
+    p->group_size = lmc__min64(q->n, 0x7FFFFFFF);
+    LMC__TRY(lmc__alloc_scales(q));
+    for (n = 0; n < q->n_groups; n++) p->scales[n] = (uint16_t)(scale >> 16);
+    LMC__TRY(lmc__set_codes(q, 0));
+    while (q->n >> shift > UINT32_MAX) shift++; /* counts have 32 bits */
+    q->info.n_codes = v.n + (v.n_zero != 0);
+    q->info.n_exceptions = v.n_exceptions;
+    counts[255] = (uint32_t)(v.n_zero >> shift);
+    for (i = 0, n = 0; i < 512; i++)
+        if (v.counts[i]) counts[n++] = (uint32_t)(v.counts[i] >> shift);
+    for (i = 0; i < 256; i++) total += counts[i];
+    f->bits = total ? lmc__entropy_q16(counts, total) / total : 0;
+    f->bits += (v.n_exceptions * (32 + 8 * p->width) << 16) / q->n;
+    f->error = 0;
+    return LMC_OK;
+}
+
 /* == quantise/fit.h ============================================================================ */
 
-/* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, and whether it is quantised at
- * all. A tensor that cannot be quantised well is kept as it is: no error, and info has the reason.
+/* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, or a codebook: a table of a few
+ * of its points; and whether the tensor is quantised at all. A tensor that cannot be quantised well
+ * is kept as it is: no error, and info has the reason.
  *
  *   second moment          logarithmic grid
  *   first, with a second   updates; RELATIVE: logarithmic grid
  *   anything else          linear grid; RELATIVE: logarithmic grid
  *
  * What is done, in this order:
- *
  *   scales, or bias and floor     a pass over all, or over the sample     fit_scales.h
  *   a grid that suffices          a pass over a sample for each trial     fit_grid.h
+ *   or a codebook                 a pass over a sample, or two            fit_table.h
+ *
+ * Before, if a codebook is asked for, it is tried whether the tensor has no more values than that.
  *
  * A pass reads elements by the caller's callback. Nothing depends on threads or tiers, and
  * decisions use integers, so every machine finds the same quantiser.
@@ -827,14 +1295,14 @@ LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     lmc_block_options options;
     enum lmc_status status;
     uint8_t *ws;
-    size_t size;
+    size_t size = 0;
     LMC__TRY(f->elements.read_at(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
                                  f->chunk, chunk));
-    ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
+    ws = (uint8_t *)lmc__realloc(q->allocator, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
     options = LMC_BLOCK_OPTIONS(f->options->dtype);
     status = lmc_block_encode(ws + ws_size, cap, &size, f->chunk, chunk, &options, ws, ws_size);
-    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
+    (void)lmc__realloc(q->allocator, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
 }
@@ -853,7 +1321,7 @@ static uint64_t lmc__get_group_size(uint64_t group)
  * its root. First moments are quantised as updates, whose size is near 1: their grid is linear.
  *
  * A linear grid starts as the finest one. A logarithmic grid has the step that follows from its
- * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more values. */
+ * bound; without a bound, 256 points to an octave, or 128 for BF16, which has no more values. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -861,11 +1329,10 @@ LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
     q->grid.is_log =
         f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
-    q->is_predicted =
-        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
+    q->is_predicted = o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements && !q->grid.is_log;
     if (q->grid.is_log) {
-        q->grid.step = o->bits ? 1u << (q->width == 2 ? 16 : 15)
-                               : lmc__log_step(lmc__get_bound(o), o->measure);
+        q->grid.step = o->bits || o->n_codes ? 1u << (q->width == 2 ? 16 : 15)
+                                             : lmc__log_step(lmc__get_bound(o), o->measure);
         if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 has 16 bits less */
         if (q->grid.step == 0) return lmc__keep_lossless(f->q, "no grid holds the bound");
     }
@@ -882,13 +1349,17 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     lmc_quantizer *const q = f->q;
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
-    LMC__TRY(lmc__begin_fit(f));
-    if (q->info.is_lossless) return LMC_OK;
-    LMC__TRY(lmc__fit_grid(f));
-    if (q->info.is_lossless) return LMC_OK;
-    q->info.is_grid = 1;
+    if (f->options->n_codes) LMC__TRY(lmc__fit_values(f));
+    if (!q->params.is_exact) {
+        LMC__TRY(lmc__begin_fit(f));
+        if (q->info.is_lossless) return LMC_OK;
+        LMC__TRY(f->options->n_codes ? lmc__fit_table(f) : lmc__fit_grid(f));
+        if (q->info.is_lossless) return LMC_OK;
+    }
+    q->info.is_grid = q->params.table_size == 0;
     q->info.bits = (double)f->bits / 65536.0;
-    q->info.loss.generation = f->options->generation + 1;
+    q->info.loss.generation = f->options->generation + !q->params.is_exact;
+    if (q->params.is_exact) q->info.loss.measure = LMC_MEASURE_NONE;
     q->info.loss.error = f->error / LMC__Q32_ONE;
     if (10 * f->bits > 9 * lossless)
         return lmc__keep_lossless(q, "it would not be a tenth smaller");
@@ -900,17 +1371,19 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                                         const lmc_quantizer_options *o)
 {
-    const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
+    const unsigned width = (unsigned)o->dtype < LMC__DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
     const lmc_quantizer *const second = o->second;
     if (width == 0 || elements->size % width || (unsigned)o->role > LMC_ROLE_SECOND_MOMENT ||
         o->generation > 254)
         return LMC_ERR_ARGUMENT;
-    if (o->bits
+    if (o->n_codes ? o->bits || o->n_codes < 2 || o->n_codes > 256
+        : o->bits
             ? o->bits < 4 || o->bits > 8
             : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
         return LMC_ERR_ARGUMENT;
-    if (!o->second_elements.read_at) return LMC_OK;
-    if (o->second_elements.size != elements->size ||
+    if (!o->second_elements) return LMC_OK;
+    LMC__CHECK_CALLBACKS(o->second_elements, read_at);
+    if (o->second_elements->size != elements->size ||
         (second && (second->n != elements->size / width || second->params.width != width ||
                     second->params.is_predicted)))
         return LMC_ERR_ARGUMENT;
@@ -936,32 +1409,34 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
-    if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    if (!quantizer || !options) return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(elements, read_at);
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     options = &o;
+    LMC__TRY(lmc__check_allocator(o.allocator));
     LMC__TRY(lmc__check_fit_options(elements, options));
-    q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
+    q = (lmc_quantizer *)lmc__realloc(options->allocator, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
     memset(q, 0, sizeof *q);
-    q->alloc_user = options->alloc_user;
+    q->allocator = options->allocator;
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
-    /* With bits no error is bounded: the role decides how the loss is measured. */
-    q->info.loss.measure = options->bits == 0                ? options->measure
-                           : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
-                                                             : LMC_MEASURE_UPDATE;
+    /* Without a bound the role decides how the loss is measured. */
+    q->info.loss.measure = !options->bits && !options->n_codes ? options->measure
+                           : options->role == LMC_ROLE_OTHER   ? LMC_MEASURE_NMSE
+                                                               : LMC_MEASURE_UPDATE;
     obstacle = lmc__find_obstacle(q, options);
     if (obstacle) (void)lmc__keep_lossless(q, obstacle);
     else {
-        f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
+        f = (lmc__fit *)lmc__realloc(options->allocator, NULL, 0, sizeof *f);
         if (f) {
             f->k = lmc__get_kernels();
             f->options = options;
             f->elements = *elements;
             f->q = q;
             status = lmc__fit_quantizer(f);
-            (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
+            (void)lmc__realloc(options->allocator, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
     /* A tensor that is kept as it is has no loss, whatever was measured before. */
@@ -970,8 +1445,160 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     else *quantizer = q;
     return status;
 }
-
 #endif
+
+/* == tensor/cpus.h ============================================================================= */
+
+/* LMC_PTHREADS: how many threads a pool has if nobody says it. The machine may have more CPUs than
+ * this process: batch systems and containers restrict it by affinity, and containers by a quota of
+ * CPU time, in microseconds for each period. Each control group (cgroup) on the way to that of the
+ * process may have a quota, and the least counts:
+ *     /proc/self/cgroup              quota and period
+ *     0::/a/b            version 2   /sys/fs/cgroup/a/b/cpu.max, /sys/fs/cgroup/a/cpu.max, ...
+ *     4:cpu,cpuacct:/a/b version 1   /sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us and cpu.cfs_period_us,
+ *                                    /sys/fs/cgroup/cpu/a/..., ...
+ *
+ * A container may not see the upper groups, and without a namespace of its own its group has the
+ * host's name, but stands at /sys/fs/cgroup itself. So what is missing is passed over. */
+#ifdef LMC_PTHREADS
+#include <stdio.h>
+#include <stdlib.h>
+#if !defined(_WIN32)
+#include <unistd.h>
+#endif
+
+enum { LMC__MAX_DEFAULT_WORKERS = 16 };
+
+#ifdef __linux__
+enum { LMC__CPU_LINE_CAP = 4096 };
+
+static FILE *lmc__open_system_file(const char *dir, const char *name)
+{
+    char path[LMC__CPU_LINE_CAP + 64];
+    const int size = snprintf(path, sizeof path, "%s/%s", dir, name);
+    return size > 0 && (size_t)size < sizeof path ? fopen(path, "re") : NULL;
+}
+
+/* Passes over lines that do not fit. Returns 0 at the end. */
+static int lmc__next_line(FILE *f, char line[LMC__CPU_LINE_CAP])
+{
+    while (fgets(line, LMC__CPU_LINE_CAP, f)) {
+        int c;
+        if (strchr(line, '\n') || feof(f)) return 1;
+        do c = getc(f);
+        while (c != '\n' && c != EOF);
+    }
+    return 0;
+}
+
+/* CPUs to which the calling thread is bound, a hexadecimal mask; 0: unknown. */
+static long lmc__count_affine_cpus(const char *root)
+{
+    static const char key[] = "Cpus_allowed:";
+    char line[LMC__CPU_LINE_CAP];
+    long n = 0;
+    FILE *const f = lmc__open_system_file(root, "proc/thread-self/status");
+    while (f && lmc__next_line(f, line)) {
+        const char *p = line + sizeof key - 1;
+        if (strncmp(line, key, sizeof key - 1) != 0) continue;
+        for (; *p; p++) {
+            const char digit[2] = {*p, 0};
+            unsigned long bits = strtoul(digit, NULL, 16);
+            for (; bits; bits >>= 1) n += (long)(bits & 1);
+        }
+        break;
+    }
+    if (f) (void)fclose(f);
+    return n;
+}
+
+/* Reads up to n numbers of the first line. Those that are missing, or "max", are 0. */
+static void lmc__read_numbers(const char *dir, const char *name, long *numbers, int n)
+{
+    char line[LMC__CPU_LINE_CAP], *p = line;
+    FILE *const f = lmc__open_system_file(dir, name);
+    int i;
+    if (!f || !lmc__next_line(f, line)) line[0] = 0;
+    for (i = 0; i < n; i++) numbers[i] = strtol(p, &p, 10);
+    if (f) (void)fclose(f);
+}
+
+/* The least of n and what the quotas of a group, and of those above it, are worth. dir: the group's
+ * directory, which is shortened to its first `size` bytes, where the groups begin. */
+static long lmc__limit_cpus(long n, char *dir, size_t size, int version)
+{
+    for (;;) {
+        long numbers[2], cpus;
+        if (version == 2) lmc__read_numbers(dir, "cpu.max", numbers, 2);
+        else {
+            lmc__read_numbers(dir, "cpu.cfs_quota_us", numbers, 1);
+            lmc__read_numbers(dir, "cpu.cfs_period_us", numbers + 1, 1);
+        }
+        if (numbers[0] > 0 && numbers[1] > 0) { /* -1 or "max": no limit */
+            cpus = numbers[0] / numbers[1] + (numbers[0] % numbers[1] != 0);
+            if (cpus < n) n = cpus;
+        }
+        if (strlen(dir) <= size) return n;
+        *strrchr(dir, '/') = 0;
+    }
+}
+
+static int lmc__has_cpu_controller(const char *list)
+{
+    while (*list != ':') {
+        const size_t size = strcspn(list, ",:");
+        if (size == 3 && memcmp(list, "cpu", 3) == 0) return 1;
+        list += size + (list[size] == ',');
+    }
+    return 0;
+}
+
+static long lmc__limit_by_groups(long n, const char *root)
+{
+    char line[LMC__CPU_LINE_CAP], dir[LMC__CPU_LINE_CAP + 64];
+    FILE *const f = lmc__open_system_file(root, "proc/self/cgroup");
+    while (f && lmc__next_line(f, line)) {
+        const char *const list = strchr(line, ':') ? strchr(line, ':') + 1 : "";
+        const char *const group = strchr(list, ':') ? strchr(list, ':') + 1 : "";
+        const int version = *list == ':' ? 2 : 1;
+        int size, group_size;
+        /* "/..": a group that this namespace cannot see */
+        if (*group != '/' || strncmp(group, "/..", 3) == 0) continue;
+        if (version == 1 && !lmc__has_cpu_controller(list)) continue;
+        size = snprintf(dir, sizeof dir, "%s/sys/fs/cgroup%s", root, version == 1 ? "/cpu" : "");
+        group_size = (int)strcspn(group, "\n");
+        if (size < 0 || (size_t)size + (size_t)group_size >= sizeof dir) continue;
+        memcpy(dir + size, group, (size_t)group_size);
+        dir[size + group_size] = 0;
+        n = lmc__limit_cpus(n, dir, (size_t)size, version);
+    }
+    if (f) (void)fclose(f);
+    return n;
+}
+#endif /* __linux__ */
+
+/* root: where /proc and /sys are; "" but in tests. */
+static unsigned lmc__default_workers(const char *root)
+{
+    long n = 0;
+#ifdef __linux__
+    n = lmc__count_affine_cpus(root);
+#endif
+#ifdef _SC_NPROCESSORS_ONLN
+    if (n <= 0) n = sysconf(_SC_NPROCESSORS_ONLN);
+#elif defined(_WIN32)
+    if (getenv("NUMBER_OF_PROCESSORS")) n = strtol(getenv("NUMBER_OF_PROCESSORS"), NULL, 10);
+#endif
+    if (n > LMC__MAX_DEFAULT_WORKERS) n = LMC__MAX_DEFAULT_WORKERS;
+#ifdef __linux__
+    n = lmc__limit_by_groups(n, root);
+#else
+    (void)root;
+#endif
+    return n < 1 ? 1 : (unsigned)n;
+}
+
+LMC_API unsigned lmc_default_workers(void) { return lmc__default_workers(""); }
 
 /* == tensor/pool.h ============================================================================= */
 
@@ -983,7 +1610,6 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
  *
  * run_lock allows one run at a time. A wave has few tasks, and each takes much longer than locking,
  * so one lock is enough. */
-#ifdef LMC_PTHREADS
 #include <pthread.h>
 
 typedef struct lmc__pool_thread {
@@ -1001,7 +1627,7 @@ struct lmc_pool {
     size_t next, n_tasks, n_left;
     int is_closing;
     unsigned n_started; /* threads: workers 1 .. n_started */
-    void *alloc_user;
+    const lmc_allocator *allocator;
     lmc__pool_thread threads[1]; /* n_workers - 1 of them */
 };
 
@@ -1055,15 +1681,18 @@ static void lmc__run_pool(void *user, lmc_task task, void *arg, size_t n_tasks, 
 }
 
 /* If the system cannot start all threads, fewer do the same work. */
-LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user)
+LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
+                                      const lmc_allocator *allocator)
 {
     lmc_pool *p;
     unsigned i;
-    if (!pool || n_workers < 1 || n_workers > 1024) return LMC_ERR_ARGUMENT;
-    p = (lmc_pool *)LMC_REALLOC(alloc_user, NULL, 0, lmc__pool_size(n_workers));
+    if (!pool || n_workers > 1024) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_allocator(allocator));
+    if (n_workers == 0) n_workers = lmc_default_workers();
+    p = (lmc_pool *)lmc__realloc(allocator, NULL, 0, lmc__pool_size(n_workers));
     if (!p) return LMC_ERR_MEMORY;
     memset(p, 0, lmc__pool_size(n_workers));
-    p->alloc_user = alloc_user;
+    p->allocator = allocator;
     p->parallel.run = lmc__run_pool;
     p->parallel.user = p;
     p->parallel.n_workers = n_workers;
@@ -1099,7 +1728,7 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
     (void)pthread_cond_destroy(&pool->work);
     (void)pthread_mutex_destroy(&pool->lock);
     (void)pthread_mutex_destroy(&pool->run_lock);
-    (void)LMC_REALLOC(pool->alloc_user, pool, lmc__pool_size(pool->parallel.n_workers), 0);
+    (void)lmc__realloc(pool->allocator, pool, lmc__pool_size(pool->parallel.n_workers), 0);
 }
 #endif
 
@@ -1157,18 +1786,32 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
 /* File descriptors as sinks, streams and sources. */
 #ifdef LMC_POSIX
 #include <errno.h>
+#include <poll.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 /* `user` is the descriptor, cast to a pointer, so no memory has to live as long as the sink. */
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
+/* Whether a failed read or write is to be tried again. A descriptor from a shell or an event loop
+ * may be non-blocking: then waits. */
+static int lmc__waits_for_fd(int fd, short event)
+{
+    struct pollfd wait;
+    if (errno == EINTR) return 1;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return 0;
+    wait.fd = fd;
+    wait.events = event;
+    wait.revents = 0;
+    return poll(&wait, 1, -1) >= 0 || errno == EINTR;
+}
+
 static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
 {
     const uint8_t *from = (const uint8_t *)data;
     while (size != 0) {
         const ssize_t n = write(lmc__get_fd(user), from, size < (1u << 30) ? size : 1u << 30);
-        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && lmc__waits_for_fd(lmc__get_fd(user), POLLOUT)) continue;
         if (n <= 0) return LMC_ERR_WRITE;
         from += n;
         size -= (size_t)n;
@@ -1180,7 +1823,7 @@ static enum lmc_status lmc__read_fd(void *user, void *dst, size_t size, size_t *
 {
     ssize_t n;
     do n = read(lmc__get_fd(user), dst, size < (1u << 30) ? size : 1u << 30);
-    while (n < 0 && errno == EINTR);
+    while (n < 0 && lmc__waits_for_fd(lmc__get_fd(user), POLLIN));
     *got = n < 0 ? 0 : (size_t)n;
     return n < 0 ? LMC_ERR_READ : LMC_OK;
 }
@@ -1188,24 +1831,28 @@ static enum lmc_status lmc__read_fd(void *user, void *dst, size_t size, size_t *
 static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     uint8_t *to = (uint8_t *)dst;
-    size_t got;
-    if (offset > INT64_MAX || (uint64_t)(off_t)offset != offset ||
-        lseek(lmc__get_fd(user), (off_t)offset, SEEK_SET) < 0)
-        return LMC_ERR_READ;
-    for (; size != 0; to += got, size -= got)
-        if (lmc__read_fd(user, to, size, &got) != LMC_OK || got == 0) return LMC_ERR_READ;
+    while (size != 0) {
+        ssize_t n;
+        if (offset > INT64_MAX || (uint64_t)(off_t)offset != offset) return LMC_ERR_READ;
+        n = pread(lmc__get_fd(user), to, size < (1u << 30) ? size : 1u << 30, (off_t)offset);
+        if (n < 0 && lmc__waits_for_fd(lmc__get_fd(user), POLLIN)) continue;
+        if (n <= 0) return LMC_ERR_READ;
+        to += n;
+        offset += (uint64_t)n;
+        size -= (size_t)n;
+    }
     return LMC_OK;
 }
 
 LMC_API lmc_sink lmc_fd_sink(int fd)
 {
-    const lmc_sink sink = {lmc__write_fd, (void *)(intptr_t)fd};
+    const lmc_sink sink = {lmc__write_fd, (void *)(intptr_t)fd, {0, 0}};
     return sink;
 }
 
 LMC_API lmc_stream lmc_fd_stream(int fd)
 {
-    const lmc_stream stream = {lmc__read_fd, (void *)(intptr_t)fd};
+    const lmc_stream stream = {lmc__read_fd, (void *)(intptr_t)fd, {0, 0}};
     return stream;
 }
 
@@ -1215,6 +1862,7 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
     if (!source) return LMC_ERR_ARGUMENT;
     size = lseek(fd, 0, SEEK_END);
     if (size < 0) return LMC_ERR_READ;
+    memset(source, 0, sizeof *source);
     source->read_at = lmc__read_fd_at;
     source->user = (void *)(intptr_t)fd;
     source->size = (uint64_t)size;
@@ -1224,10 +1872,10 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 /* == snapshot/requantise.h ===================================================================== */
 
-/* lmc_reader_recover_quantizer: finds the quantiser of a tensor from the heads of its blocks. The
+/* lmc_quantizer_recover: finds the quantiser of a tensor from the heads of its blocks. The
  * elements of a restored tensor lie on a grid that only the old file has. Coded again with the same
  * quantiser, the tensor decodes to the same elements, in about the same size. A block that would
- * decode to other elements is coded without loss (is_recovered, see codec/put_quantised.h).
+ * decode to other elements is coded without loss (is_exact, see codec/put_quantised.h).
  *
  * In a hostile file the heads may differ. If a head differs from the first one, the tensor has no
  * quantiser, which is no error. Elements are not decoded.
@@ -1275,8 +1923,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     if (n <= q->n_groups) return LMC_OK;
     if (more > SIZE_MAX / 4) return LMC_ERR_MEMORY;
     scales =
-        (uint16_t *)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof scales[0],
-                                (size_t)more * sizeof scales[0]);
+        (uint16_t *)lmc__realloc(q->allocator, q->params.scales, q->n_groups * sizeof scales[0],
+                                 (size_t)more * sizeof scales[0]);
     if (!scales) return LMC_ERR_MEMORY;
     q->params.scales = scales;
     while (q->n_groups < more) scales[q->n_groups++] = LMC__SCALE_OF_ONE;
@@ -1341,25 +1989,6 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* Each symbol gets the code of the nearest symbol in the table (of two, of the lower symbol).
- * Symbols that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
-LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
-{
-    lmc__quant_params *const p = &q->params;
-    uint32_t s;
-    unsigned code = 1;
-    if (p->table_size == 0) return LMC_OK;
-    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
-    if (!p->codes) return LMC_ERR_MEMORY;
-    p->codes[0] = 0;
-    for (s = 1; s < LMC__SYMBOLS; s++) {
-        while (code < p->table_size && 2 * s > (uint32_t)p->table[code] + p->table[code + 1])
-            code++;
-        p->codes[s] = (uint8_t)code;
-    }
-    return LMC_OK;
-}
-
 /* Recovers the quantiser from the blocks of the tensor's run. The run must have only this tensor.
  * *twin: where the run's prediction is, which is needed to code the tensor again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
@@ -1392,13 +2021,13 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
-    LMC__TRY(lmc__set_codes(q));
+    if (q->params.table_size) LMC__TRY(lmc__set_codes(q, 0));
     if (!q->params.is_predicted) /* for blocks that are not quantised, too */
         LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
     if (q->params.is_predicted && twin) {
+        memset(twin, 0, sizeof *twin);
         twin->file_number = (size_t)run->segments->base - 1;
         twin->offset = run->segments->base_offset;
-        twin->conversion = LMC_CONVERT_NONE;
     }
     /* a caller that does not ask for the twin cannot give the prediction */
     q->info.is_lossless = q->params.is_predicted && !twin;
@@ -1410,10 +2039,10 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
 
 /* Checks the arguments, then recovers the quantiser. Even with LMC_OK, the quantiser may be
  * lossless, and has the reason. Errors: READ, MEMORY, or what is wrong with the file. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
-                                                               const lmc_tensor *t,
-                                                               lmc_quantizer **quantizer,
-                                                               lmc_twin *twin)
+LMC__COLD LMC_API enum lmc_status lmc_quantizer_recover(lmc_quantizer **quantizer, lmc_reader *r,
+                                                        size_t file_number, const lmc_tensor *t,
+                                                        lmc_twin *twin,
+                                                        const lmc_allocator *allocator)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
@@ -1422,11 +2051,12 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
-    q = (lmc_quantizer *)LMC_REALLOC(r->options.alloc_user, NULL, 0, sizeof *q);
+    LMC__TRY(lmc__check_allocator(allocator));
+    q = (lmc_quantizer *)lmc__realloc(allocator, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
     memset(q, 0, sizeof *q);
-    q->alloc_user = r->options.alloc_user;
-    q->params.is_recovered = 1;
+    q->allocator = allocator;
+    q->params.is_exact = 1;
     q->info.loss = t->loss;
     dtype = lmc_dtype_find(t->dtype);
     q->params.width = lmc_dtype_width(dtype);
@@ -1438,28 +2068,64 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
     else *quantizer = q;
     return status;
 }
-
 #endif
 
 /* == snapshot/copy.h =========================================================================== */
 
 #ifndef LMC_NO_ENCODER
 
+/* A place for the hints of that tensor, valid until the next. Fast if numbers ascend. */
+static enum lmc_status lmc__place_hints(lmc__buffer *hints, size_t number, lmc_tensor_hints **place)
+{
+    int is_there;
+    lmc__hint *hint;
+    LMC__TRY(lmc__reserve(hints, sizeof *hint));
+    hint = lmc__find_hint(hints, number, &is_there);
+    if (!is_there) {
+        memmove(hint + 1, hint, (size_t)(hints->data + hints->size - (uint8_t *)hint));
+        memset(hint, 0, sizeof *hint);
+        hint->tensor_number = number;
+        hints->size += sizeof *hint;
+    }
+    *place = &hint->hints;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__add_hints(lmc_writer *w, size_t i, const lmc_tensor_hints *given)
+{
+    lmc_tensor_hints hints, *place;
+    if (w->in_file || w->is_finished) return LMC_ERR_ARGUMENT;
+    LMC__TRY(LMC__TAKE_OPTIONS(&hints, quantizer, given));
+    LMC__TRY(lmc__place_hints(&w->hints, i, &place));
+    *place = hints;
+    return LMC_OK;
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_writer_add_hints(lmc_writer *w, size_t tensor_number,
+                                                       const lmc_tensor_hints *hints)
+{
+    LMC__STICKY(lmc__add_hints(w, tensor_number, hints));
+}
+
 /* Copies a file from a reader to a writer, in pieces, to change a snapshot's base, level or set of
  * files. The writer owns the recovered quantisers (w->quantizers), since it uses them. */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
-/* Recovers the quantiser of the tensor. A quantiser that needs the second moment is recovered as
- * lossless, because the new snapshot may lack that moment. */
+/* Recovers the quantiser of the tensor, unless the caller gave one. A quantiser that needs the
+ * second moment is recovered as lossless, because the new snapshot may lack that moment. */
 static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
-                                           lmc_tensor *tensor)
+                                           size_t i)
 {
+    const lmc_tensor *const tensor = &lmc_reader_get_file(r, file_number)->tensors[i];
+    lmc_tensor_hints *hints;
     lmc_quantizer *q = NULL;
+    LMC__TRY(lmc__place_hints(&w->hints, i, &hints));
+    if (hints->quantizer) return LMC_OK;
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
-    LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
+    LMC__TRY(lmc_quantizer_recover(&q, r, file_number, tensor, NULL, w->options.allocator));
     LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* cannot fail: there is room */
-    if (!q->info.is_lossless) tensor->quantizer = q;
+    if (!q->info.is_lossless) hints->quantizer = q;
     return LMC_OK;
 }
 #endif
@@ -1483,26 +2149,18 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
 
 static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t file_number)
 {
-    lmc_file file = *lmc_reader_get_file(r, file_number);
-    lmc__buffer tensors, piece;
+    const lmc_file *const file = lmc_reader_get_file(r, file_number);
+    lmc__buffer piece;
     enum lmc_status status;
-    lmc__init_buffer(&tensors, w->options.alloc_user);
-    lmc__init_buffer(&piece, w->options.alloc_user);
-    status = lmc__append(&tensors, file.tensors, file.n_tensors * sizeof *file.tensors);
-    file.tensors = (const lmc_tensor *)(const void *)tensors.data;
 #ifndef LMC_NO_QUANTIZE
-    {
-        size_t i;
-        for (i = 0; i < file.n_tensors && w->options.may_quantize && status == LMC_OK; i++)
-            if (file.tensors[i].loss.generation)
-                status =
-                    lmc__copy_quantizer(w, r, file_number, (lmc_tensor *)(void *)tensors.data + i);
-    }
+    size_t i;
+    for (i = 0; i < file->n_tensors && w->options.may_quantize; i++)
+        if (file->tensors[i].loss.generation) LMC__TRY(lmc__copy_quantizer(w, r, file_number, i));
 #endif
-    if (status == LMC_OK) status = lmc_writer_begin_file(w, &file, LMC_AUTO);
-    if (status == LMC_OK) status = lmc__copy_bytes(w, r, file_number, &file, &piece);
+    lmc__init_buffer(&piece, w->options.allocator);
+    status = lmc_writer_begin_file(w, file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc__copy_bytes(w, r, file_number, file, &piece);
     if (status == LMC_OK) status = lmc_writer_end_file(w);
-    lmc__free_buffer(&tensors);
     lmc__free_buffer(&piece);
     return status;
 }
@@ -1517,6 +2175,45 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader
     status = lmc__copy_whole_file(w, r, file_number);
     if (w->status == LMC_OK) w->status = status;
     return status;
+}
+
+/* Appends those records that remain true if the same content is coded again: bits 0 and 1 of their
+ * tags are clear (spec 4.5). They are copied as they are, since the reader has checked them. */
+static enum lmc_status lmc__keep_records(lmc__buffer *out, lmc__cursor c, uint64_t *n)
+{
+    uint64_t tag, size, n_kept = 0;
+    out->size = 0;
+    while (lmc__left(&c) != 0) {
+        const uint8_t *const record = c.p;
+        LMC__TRY(lmc__get_varint(&c, &tag));
+        LMC__TRY(lmc__get_varint(&c, &size));
+        (void)lmc__take_bytes(&c, (size_t)size);
+        if (tag & 3) continue;
+        LMC__TRY(lmc__append(out, record, (size_t)(c.p - record)));
+        n_kept++;
+    }
+    *n = n_kept;
+    return LMC_OK;
+}
+
+/* Records of several files count them and their tensors from the start of their section, which the
+ * writer does not keep together. */
+LMC__COLD LMC_API enum lmc_status lmc_writer_copy_records(lmc_writer *w, const lmc_reader *r,
+                                                          size_t file_number, uint64_t *n_copied)
+{
+    const lmc__tables *const t = r ? &r->tables : NULL;
+    const lmc__stream *stream;
+    if (!w || !r || !n_copied || r->is_salvage || w->in_file || w->is_finished)
+        return LMC_ERR_ARGUMENT;
+    if (w->status != LMC_OK) return w->status;
+    if (file_number == t->listing.n_files)
+        return w->status = lmc__keep_records(&w->index_records, t->records, n_copied);
+    if (file_number > t->listing.n_files) return LMC_ERR_ARGUMENT;
+    stream = lmc__stream_at(&t->listing, lmc__file_at(r, file_number)->stream);
+    if (stream->n_files == 1)
+        return w->status = lmc__keep_records(&w->file_records, stream->records, n_copied);
+    *n_copied = 0;
+    return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -1576,20 +2273,24 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
  * at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
-                                                    const lmc_parallel *parallel, void *alloc_user)
+                                                    const lmc_parallel *parallel,
+                                                    const lmc_allocator *allocator)
 {
     lmc__buffer body;
     lmc__listing checked;
     lmc__digester digester;
     lmc__coder coder;
     enum lmc_status status;
-    if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
-        tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
+    if (!file || tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
-    lmc__init_buffer(&body, alloc_user);
-    lmc__init_listing(&checked, alloc_user);
-    lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* `body`: the FILE body, later the fingerprints */
+    LMC__CHECK_CALLBACKS(stream, read);
+    LMC__TRY(lmc__check_parallel(parallel));
+    LMC__TRY(lmc__check_allocator(allocator));
+    lmc__init_buffer(&body, allocator);
+    lmc__init_listing(&checked, allocator);
+    lmc__open_coder(&coder, parallel, allocator);
+    status =
+        lmc__append_file(&body, file, NULL); /* `body`: the FILE body, later the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
@@ -1613,15 +2314,134 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
 /* Opening an origin computes the base's fingerprint. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                                    void *alloc_user)
+                                                    const lmc_allocator *allocator)
 {
     lmc__origin origin;
     enum lmc_status status;
     if (!base || !fingerprint) return LMC_ERR_ARGUMENT;
-    status = lmc__open_origin(&origin, NULL, base, alloc_user);
+    LMC__TRY(lmc__check_allocator(allocator));
+    status = lmc__open_origin(&origin, NULL, base, allocator);
     if (status == LMC_OK) memcpy(fingerprint, origin.fingerprint, LMC_FINGERPRINT_SIZE);
     lmc__free_origin(&origin);
     return status;
+}
+
+/* == snapshot/probe.h ========================================================================== */
+
+/* What a file is, and where its parts are, without a reader. Nothing is allocated. */
+
+/* Bytes of the end that are read at once: the trailer and, in small files, the index. */
+#define LMC__PROBED_SIZE 4096u
+/* The index up to its fingerprint: the head of its section, the copy of the header. */
+#define LMC__INDEX_HEAD_SIZE                                                                       \
+    (LMC__SECTION_HEADER_SIZE + LMC__INDEX_FINGERPRINT_AT + LMC_FINGERPRINT_SIZE)
+
+static enum lmc_status lmc__read_source(const lmc_source *source, uint64_t offset, void *dst,
+                                        size_t size)
+{
+    return size ? source->read_at(source->user, offset, dst, size) : LMC_OK;
+}
+
+/* Checks a header and adds what it says to info. size: at most LMC__HEADER_SIZE */
+static enum lmc_status lmc__add_header_info(lmc_snapshot_info *info, const uint8_t *header,
+                                            size_t size)
+{
+    lmc_snapshot_info found;
+    const enum lmc_status status = lmc_header_parse(header, size, &found);
+    memcpy(found.fingerprint, info->fingerprint, LMC_FINGERPRINT_SIZE);
+    found.size = info->size;
+    found.index_offset = info->index_offset;
+    found.index_size = info->index_size;
+    *info = found;
+    return status;
+}
+
+/* As for a reader, the end tells where the index is, which has a copy of the header. The header
+ * itself is read only if there is no trailer, or if the copy is damaged. */
+LMC__COLD LMC_API enum lmc_status lmc_snapshot_probe(const lmc_source *source,
+                                                     lmc_snapshot_info *info)
+{
+    uint8_t tail[LMC__PROBED_SIZE], head[LMC__INDEX_HEAD_SIZE];
+    enum lmc_status status = LMC_ERR_TRUNCATED;
+    uint64_t at;
+    size_t size;
+    if (!info) return LMC_ERR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    LMC__CHECK_CALLBACKS(source, read_at);
+    if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
+    size = (size_t)lmc__min64(source->size, sizeof tail);
+    at = source->size - size; /* where the tail begins */
+    LMC__TRY(lmc__read_source(source, at, tail, size));
+    if (source->size >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE &&
+        memcmp(tail + size - sizeof LMC__END_MAGIC + 1, LMC__END_MAGIC, 8) == 0)
+        status = lmc__check_trailer(info, tail + size - LMC__TRAILER_SIZE, source->size,
+                                    lmc__get_kernels());
+    if (status == LMC_OK && info->index_size < LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE)
+        status = LMC_ERR_CORRUPT;
+    if (status == LMC_OK) {
+        if (info->index_offset >= at)
+            memcpy(head, tail + (size_t)(info->index_offset - at), sizeof head);
+        else LMC__TRY(lmc__read_source(source, info->index_offset, head, sizeof head));
+        memcpy(info->fingerprint, head + LMC__SECTION_HEADER_SIZE + LMC__INDEX_FINGERPRINT_AT,
+               LMC_FINGERPRINT_SIZE);
+        if (lmc__add_header_info(info, head + LMC__SECTION_HEADER_SIZE, LMC__HEADER_SIZE) == LMC_OK)
+            return LMC_OK;
+    }
+    size = (size_t)lmc__min64(source->size, LMC__HEADER_SIZE);
+    if (at == 0) memcpy(head, tail, size);
+    else LMC__TRY(lmc__read_source(source, 0, head, size));
+    LMC__TRY(lmc__add_header_info(info, head, size));
+    return status;
+}
+
+/* Reads size bytes at extent->wanted, which grows by size. */
+static enum lmc_status lmc__read_wanted(const lmc_source *source, lmc_snapshot_extent *extent,
+                                        void *dst, size_t size)
+{
+    const uint64_t at = extent->wanted;
+    extent->wanted += size; /* at most 2^63 + 2^40 before */
+    if (extent->wanted > source->size) return LMC_ERR_TRUNCATED;
+    return lmc__read_source(source, at, dst, size);
+}
+
+/* No block is shorter than the header of a section: its own is longer. */
+LMC__COLD LMC_API enum lmc_status lmc_snapshot_measure(const lmc_source *source,
+                                                       lmc_snapshot_extent *extent)
+{
+    const lmc__kernels *const k = lmc__get_kernels();
+    uint8_t head[LMC__HEADER_SIZE];
+    lmc_snapshot_info info;
+    lmc__section section;
+    lmc_block_info block;
+    uint32_t number = 0; /* of the next block in its run */
+    uint64_t at;
+    if (!extent) return LMC_ERR_ARGUMENT;
+    memset(extent, 0, sizeof *extent);
+    LMC__CHECK_CALLBACKS(source, read_at);
+    if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__read_wanted(source, extent, head, LMC__HEADER_SIZE));
+    LMC__TRY(lmc_header_parse(head, sizeof head, &info));
+    for (;;) {
+        at = extent->wanted;
+        LMC__TRY(lmc__read_wanted(source, extent, head, LMC__SECTION_HEADER_SIZE));
+        if (head[0] == LMC__BLOCK_SYNC) {
+            LMC__TRY(lmc__read_wanted(source, extent, head + LMC__SECTION_HEADER_SIZE,
+                                      LMC_BLOCK_HEADER_SIZE - LMC__SECTION_HEADER_SIZE));
+            LMC__TRY(lmc__read_block_info(k, head, LMC_BLOCK_HEADER_SIZE, number++, &block));
+            extent->wanted = at + block.encoded_size;
+            continue;
+        }
+        LMC__TRY(lmc__get_section(&section, head, k));
+        if (!extent->runs_offset && lmc__is_kind(&section, "RUN ")) extent->runs_offset = at;
+        number = 0;
+        extent->wanted += section.size;
+        if (!lmc__is_kind(&section, "INDX")) continue;
+        LMC__TRY(lmc__read_wanted(source, extent, head, LMC__TRAILER_SIZE));
+        LMC__TRY(lmc__check_trailer(&info, head, extent->wanted, k));
+        LMC__VALID(info.index_offset == at);
+        extent->end = extent->wanted;
+        return LMC_OK;
+    }
 }
 
 /* == snapshot/in_place.h ======================================================================= */
@@ -1693,7 +2513,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     if (!r || !result) return LMC_ERR_ARGUMENT;
     can =
         r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
-    lmc__init_buffer(&items, r->options.alloc_user);
+    lmc__init_buffer(&items, r->options.allocator);
     if (can && base) status = lmc__sort_paths(base, &items);
     for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
         const lmc__listed_file *const f = lmc__file_at(r, i);
@@ -1702,6 +2522,74 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     }
     lmc__free_buffer(&items);
     if (status == LMC_OK) *result = can;
+    return status;
+}
+
+/* == snapshot/shared.h ========================================================================= */
+
+/* Readers of one snapshot for several threads. What opening has made does not change afterwards,
+ * so the structs that describe it are copied, and point to the memory of `from`:
+ *     shared    source, options, tables, names, paths, info; origin: items, ranges
+ *     own       held, blocks, hashes, fingerprints, coder, windows, meter; origin: wide
+ *
+ * A chain of readers becomes a chain of shared readers, each of which owns the one below. */
+
+typedef struct lmc__shared {
+    lmc_reader reader; /* the first member */
+    lmc_base base;     /* of the chain's next reader; user is NULL if it shares none */
+} lmc__shared;
+
+LMC__COLD static void lmc__free_shared(lmc_reader *r)
+{
+    lmc_reader_free((lmc_reader *)((lmc__shared *)(void *)r)->base.user);
+    lmc__init_tables(&r->tables, NULL); /* the memory belongs to another reader */
+    r->names.data = r->paths.data = r->origin.items.data = r->origin.ranges.data = NULL;
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_reader_open_shared(lmc_reader **reader, lmc_reader *from)
+{
+    lmc_reader *below = NULL, *r;
+    lmc__shared *s;
+    enum lmc_status status;
+    if (!reader || !from || from->is_salvage) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__sort_names(from));
+    if (from->origin.base && from->origin.base->read == lmc__read_as_base)
+        LMC__TRY(lmc_reader_open_shared(&below, (lmc_reader *)from->origin.base->user));
+    s = (lmc__shared *)lmc__realloc(from->options.allocator, NULL, 0, sizeof *s);
+    if (!s) {
+        lmc_reader_free(below);
+        return LMC_ERR_MEMORY;
+    }
+    memset(s, 0, sizeof *s);
+    r = &s->reader;
+    *r = *from;
+    r->struct_size = sizeof *s;
+    r->free_extra = lmc__free_shared;
+    lmc__open_coder(&r->own_coder, from->coder->parallel, r->options.allocator);
+    lmc__init_buffers(r, LMC__ROW(lmc_reader, held, names), r->options.allocator);
+    lmc__init_buffers(r, LMC__ROW(lmc_reader, base, held_at), r->options.allocator);
+    memset(&r->as_base, 0, sizeof r->as_base);
+    memset(&r->back, 0, sizeof r->back);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, r->options.allocator);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, r->options.allocator);
+    lmc__init_buffer(&r->origin.wide, r->options.allocator);
+    memset(&r->own_meter, 0, sizeof r->own_meter);
+    r->meter = &r->own_meter;
+    r->coder = &r->own_coder;
+    r->origin.listing = &r->tables.listing;
+    r->origin.user = r;
+    if (below) {
+        s->base = lmc_reader_base(below);
+        r->origin.base = r->options.base = &s->base;
+        r->meter = below->meter;
+        /* a chain that has one coder has one here, too */
+        if (from->options.lender) r->coder = below->coder;
+    }
+    status = lmc__append(&r->blocks, from->blocks.data, from->blocks.size);
+    if (status == LMC_OK)
+        status = lmc__append(&r->first_blocks, from->first_blocks.data, from->first_blocks.size);
+    if (status != LMC_OK) lmc_reader_free(r);
+    else *reader = r;
     return status;
 }
 

@@ -51,9 +51,8 @@ extern "C" {
 typedef struct lmc_salvage lmc_salvage;
 
 /* source and options: as for a reader. parallel_reads is ignored: one thread does all reads. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage,
-                                                       const lmc_source *source,
-                                                       const lmc_reader_options *options);
+LMC_STATUS lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
+                            const lmc_reader_options *options);
 LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
 /* The reader belongs to the salvage, and is freed with it. NULL for NULL. */
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
@@ -69,16 +68,15 @@ typedef struct lmc_salvage_range {
      * these bytes. */
     enum lmc_status status;
     const void *data; /* with LMC_OK: size bytes, valid until the next call; else NULL */
-    /* Numbers of the block and of its run; of several lost blocks, of the first block. UINT32_MAX
-     * if no run is known. */
-    uint32_t run, block;
+    /* Of the block and of its run; of several lost blocks, of the first block. UINT32_MAX if no run
+     * is known. */
+    uint32_t run_number, block_number;
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_salvage_range;
 
 /* The next range: a block, or lost bytes between blocks, from front to back through all files. The
  * last range has is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try again). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage,
-                                                       lmc_salvage_range *range);
+LMC_STATUS lmc_salvage_next(lmc_salvage *salvage, lmc_salvage_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
@@ -88,14 +86,15 @@ typedef struct lmc_damage {
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_damage;
 
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,
-                                                             lmc_damage *damage);
+LMC_STATUS lmc_salvage_get_damage(const lmc_salvage *salvage, lmc_damage *damage);
 /* 1: path, size and tensors of the file are known. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
 /* After lmc_salvage_next has returned all of the file: whether its tensor of that number (SIZE_MAX:
- * the file) is what was written. 1: yes, its fingerprint (the file's CRC) is that of the index. -1:
- * no. 0: not known: it is not whole, the index is lost, or there is no such tensor. */
-LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
+ * the file) is what was written. LMC_OK: its fingerprint (the file's CRC) is that of the index.
+ * CHECKSUM: it is not. LOST: nobody knows, because bytes or the index are lost. ARGUMENT: there is
+ * no such tensor. */
+LMC_STATUS lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number,
+                               size_t tensor_number);
 
 #ifdef __cplusplus
 }
@@ -110,7 +109,6 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, 
 
 /* Salvage: finds what is intact in a damaged file (spec/salvage.md). It is a reader whose tables
  * are made from what is found:
- *
  *     salvage_place.h   without an index: lists streams and runs in the order of the file
  *     salvage_walk.h    searches the file for sections, headers of blocks, the index
  *     salvage_open.h    reads the ends of the file, starts the walk, fills the tables
@@ -591,7 +589,7 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
     lmc__section section;
     uint64_t offset = 0;
     enum lmc_status status;
-    lmc__init_tables(&found, r->options.alloc_user);
+    lmc__init_tables(&found, r->options.allocator);
     status = lmc__read_index(r, &found, at, size);
     if (status == LMC_OK)
         status = lmc__parse_index(&found, k, s->damage.has_header ? s->header : NULL,
@@ -622,7 +620,6 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
 
 /* The walk through a damaged file, from front to back. At each byte a section or a block may begin.
  * What is found decides where the search continues:
- *
  *     an intact section                        after it
  *     a block that its successor follows       after it
  *     another block that is intact             after it: headers in its payload are content
@@ -1064,8 +1061,8 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* The results of lmc_salvage_confirm for a file (by its CRC), then for its tensors (by their
- * fingerprints); 0 until they are known. */
+/* Whether a file (by its CRC), and then each of its tensors (by their fingerprints), is what was
+ * written: 1, -1 if not, 0 until that is known. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
@@ -1157,7 +1154,7 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
         s->range.size = 0;
         LMC__TRY(lmc__reserve(&s->range, f->length));
         is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
-        s->ranged_status = lmc__decode_found(s, number, range->block, i, s->range.data);
+        s->ranged_status = lmc__decode_found(s, number, range->block_number, i, s->range.data);
         lmc__end_work(meter, is_outermost);
         if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
         s->ranged = i + 1;
@@ -1182,8 +1179,8 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
     const uint64_t at = position - run->start, block = at / run->block_size,
                    next = lmc__next_found(s, s->run, block);
-    range->run = (uint32_t)s->run;
-    range->block = (uint32_t)block;
+    range->run_number = (uint32_t)s->run;
+    range->block_number = (uint32_t)block;
     if (next > block)
         return lmc__report_lost(
             s, range,
@@ -1233,9 +1230,9 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     if (s->unplaced >= n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
     range->offset = 0;
-    range->run = (uint32_t)(key >> 32);
-    range->block = (uint32_t)key;
-    LMC__TRY(lmc__deliver(s, range->run, s->unplaced, 0, UINT64_MAX, range));
+    range->run_number = (uint32_t)(key >> 32);
+    range->block_number = (uint32_t)key;
+    LMC__TRY(lmc__deliver(s, range->run_number, s->unplaced, 0, UINT64_MAX, range));
     s->unplaced++;
     return LMC_OK;
 }
@@ -1250,7 +1247,7 @@ LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_r
     if (!s || !range) return LMC_ERR_ARGUMENT;
     r = &s->reader;
     memset(range, 0, sizeof *range);
-    range->run = range->block = UINT32_MAX;
+    range->run_number = range->block_number = UINT32_MAX;
     while (s->file < r->tables.listing.n_files) {
         status = lmc__next_of_file(s, range);
         if (status != LMC_ERR_NOT_FOUND) return status;
@@ -1283,13 +1280,14 @@ LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
            lmc__file_at(&s->reader, file_number)->is_described;
 }
 
-LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
+LMC_STATUS lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor_number)
 {
     const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
     int verdict;
-    if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
-    verdict = lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
-    return verdict == LMC__HAS_LOSS ? 0 : verdict;
+    if (!file || (tensor_number != SIZE_MAX && tensor_number >= file->n_tensors))
+        return LMC_ERR_ARGUMENT;
+    verdict = lmc__verdicts_of(s, file_number)[tensor_number + 1]; /* SIZE_MAX + 1 = 0: the file */
+    return verdict == 1 ? LMC_OK : verdict == -1 ? LMC_ERR_CHECKSUM : LMC_ERR_LOST;
 }
 
 /* == snapshot/salvage_open.h =================================================================== */
@@ -1333,10 +1331,10 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     index_size = lmc__load64(trailer + 8);
     index_at = index_size <= end ? end - index_size : 0;
     if (index_at < LMC__HEADER_SIZE) return LMC_OK;
-    s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
+    s->damage.has_trailer = lmc__check_trailer(&r->info, trailer, total, k) == LMC_OK;
     if (s->damage.has_trailer) s->end = index_at;
     /* a trailer that was moved still tells the size of the index */
-    if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
+    if (memcmp(trailer + 32, LMC__END_MAGIC, 8) == 0 &&
         k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
         return lmc__take_index(s, index_at, index_size, 1);
     return LMC_OK;
@@ -1393,7 +1391,7 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
-    lmc__init_buffers(s, LMC__SALVAGE_BUFFERS, r->options.alloc_user);
+    lmc__init_buffers(s, LMC__SALVAGE_BUFFERS, r->options.allocator);
     s->end = r->source.size;
     s->n_rows = UINT64_MAX;
     LMC__TRY(lmc__salvage_header(s));

@@ -207,6 +207,7 @@ bad("dtype_33_bytes", "F-18", one(dtype='"%s"' % ("x" * 33)), "a Dtype has at mo
 bad("dtype_number", "F-15", one(dtype="8"), "a dtype is a string")
 bad("dtype_zero_character", "F-18", one(dtype='"U8\\u0000"'), "a zero byte in a Dtype")
 bad("name_zero_character", "F-18", one('"a\\u0000"'), "a zero byte in a Name")
+good("name_longest", one('"%s"' % ("a" * 65535)), "a Name of 65,535 bytes", (b"a" * 65535, b"U8", (4,), 0, 4))
 bad("name_too_long", "F-18", one('"%s"' % ("a" * 65536)), "a Name has at most 65,535 bytes")
 bad("dtype_missing", "F-15", '{"a":{"shape":[4],"data_offsets":[0,4]}}', "no dtype")
 bad("shape_missing", "F-15", '{"a":{"dtype":"U8","data_offsets":[0,4]}}', "no shape")

@@ -21,12 +21,12 @@ import lmc_decode
 import quantised
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PAGES = "lmc-format.md", "quantised.md", "hash.md", "links.md", "foreign-bases.md", "salvage.md"
+PAGES = "lmc-format.md", "quantised.md", "zeros.md", "hash.md", "links.md", "foreign-bases.md", "salvage.md"
 STATUSES = "NOT_LMC VERSION UNSUPPORTED TRUNCATED CORRUPT CHECKSUM LIMIT BASE_MISSING BASE_WRONG".split()
-RULE = r"\b[RQHLFS](?:[0-9]+)?-[0-9]+\b"
+RULE = r"\b[RQZHLFS](?:[0-9]+)?-[0-9]+\b"
 # Rules with a status that no vector breaks, and the reasons.
 NO_VECTOR = {
-    "R2-8": "each field has its own rule", "R2-9": "each field has its own rule", "R4-4": "says when the order of sections is checked",
+    "R2-8": "each field has its own rule", "R2-9": "each field has its own rule",
     "R5-14": "what a decoder delivers is not seen from a file", "R7-9": "a choice of range readers",
     "R9-2": "what a caller allows", "R9-5": "depends on what a decoder keeps"}
 OF_OTHER_RULES = {"R7-3", "R8-7", "R8-12"}     # "that status", "as there"

@@ -259,7 +259,7 @@ class Dump:
             "Sync:x1 Width:1 Coding:1 Grouping:1 N_Elements:4 Payload_Size:4 Content_CRC:c Payload_CRC:c")
         crc = self.crc
         self.check_crc(start + 20, "Header_CRC", self.field("Header_CRC:c"), crc)
-        if width not in (1, 2, 4, 8) or coding >> 5 > lmc.QUANTISED or coding & 0x18 or coding & 3 > lmc.SIGN_MAGNITUDE:
+        if width not in (1, 2, 4, 8) or coding >> 5 > lmc.APART or coding & 0x18 or coding & 3 > lmc.SIGN_MAGNITUDE:
             self.fault(NEWER, start + 1, "Width or Coding is unknown: of a newer version")
         if n < 1 or n * width > MAX_BLOCK_SIZE or size > MAX_BLOCK_SIZE:
             self.fault(DAMAGED, start + 4, "N_Elements or Payload_Size is out of range")
@@ -387,10 +387,8 @@ class Dump:
     def header(self):
         self.heading("header")
         magic = self.field("Magic:x8")
-        if magic[1:] != lmc.MAGIC[1:] or magic[0] not in b"\x95\x8C\x83":
-            self.lose_file(DAMAGED, 0, "this is no LMC file")
         if magic != lmc.MAGIC:
-            self.lose_file(NEWER, 0, "a file of a draft of the format: the lmc that wrote it reads it")
+            self.lose_file(DAMAGED, 0, "this is no LMC file")
         major, minor = self.fields("Format_Major:1 Format_Minor:1")
         if major != lmc.FORMAT_MAJOR:
             self.other_version(minor)

@@ -270,6 +270,22 @@ def plane_block(plane, coder, width=1, at=0, order=0):
     return planes([plane if p == at else bytes([17 * p]) * len(plane) for p in range(width)], {at: coder}, order)
 
 
+def apart(elements, width, order, mask, coders=None, mask_coder=None, dirty=0):
+    """A block with zeros apart (zeros.md): mask says which elements are of the second kind. coders: by kind and plane. dirty: the unused bits of Mask."""
+    rows = [element.to_bytes(width, "little") for element in elements]
+    data = b"".join(rows)
+    residuals = [residual_of(element, 0, width, order).to_bytes(width, "little") for element in elements]
+    parts = (mask_coder or guess)(pack_bits(mask, dirty))
+    payload = [("Mask: %s" % parts[0][0], parts[0][1])] + parts[1:]
+    for p in range(width):
+        for kind in (0, 1):
+            plane = bytes([residual[p] for residual, bit in zip(residuals, mask) if bit == kind])
+            if plane:
+                parts = (coders or {}).get((kind, p), guess)(plane)
+                payload += [("kind %d, plane %d: %s" % (kind, p, parts[0][0]), parts[0][1])] + parts[1:]
+    return Block(data, width, order, 3, payload)
+
+
 METHOD_LOG, METHOD_SIGNED, METHOD_TABLE = 1, 2, 4
 
 
@@ -640,7 +656,8 @@ def build(items, metadata=(), patch=None, index=True, trailer=True, base=None, b
 def incompatible(items, base):
     """The bits that the content needs."""
     runs = [item for item in items if isinstance(item, Run)]
-    return (base is not None) | any(run.prediction > 2 for run in runs) << 1 | any(block.layout == 2 for run in runs for block in run.blocks) << 2
+    return (base is not None) | any(run.prediction > 2 for run in runs) << 1 | any(block.layout == 2 for run in runs for block in run.blocks) << 2 \
+        | any(block.layout == 3 for run in runs for block in run.blocks) << 3
 
 
 def group_body(b, number, group, first):

@@ -11,17 +11,18 @@ def find(path, wanted, cache, snapshot, stream):
     """A file, or the files and directories below a directory, as a Snapshot with the wanted fingerprint; None if it has another. snapshot, stream:
     the snapshot that needs the base, and its LMC file. cache: earlier results, by path."""
     if path not in cache:
-        cache[path] = [list_files(os.fsencode(path)), None]
-    files, by_containers = cache[path]
+        cache[path] = [list_files(os.fsencode(path)), {}]
+    files, made = cache[path]
     tables, error = read_tables(snapshot, stream)
     found = tables and lay_out(files, tables)                                   # F-1
     if found and found.fingerprint == wanted:
         return found
-    if by_containers is None:                                                   # F-2
-        by_containers = cache[path][1] = make_snapshot((path, kind, data, find_safetensors(data)) for path, kind, data, is_link in files
-                                                              if not is_link)
-    if by_containers.fingerprint == wanted:
-        return by_containers
+    for find_tensors in (find_safetensors, find_nothing):                       # F-2, F-19
+        found = made.get(find_tensors)
+        if not found:
+            found = made[find_tensors] = make_snapshot((path, kind, data, find_tensors(data)) for path, kind, data, is_link in files if not is_link)
+        if found.fingerprint == wanted:
+            return found
     if error:                                  # the LMC file is damaged: so it is not known whether this is its base
         raise error
     return None
@@ -180,6 +181,11 @@ class Json:
                 pieces.append(chr(int(unit, 16)))
             else:
                 pieces.append(chr(0x10000 + (int(high, 16) - 0xD800 << 10) + int(low, 16) - 0xDC00))
+
+
+def find_nothing(data):
+    """A file as plain bytes."""
+    return []
 
 
 def find_safetensors(data):

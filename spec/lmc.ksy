@@ -59,6 +59,8 @@ types:
         value: (incompatible & 2) != 0
       has_quantised:
         value: (incompatible & 4) != 0
+      has_zeros:
+        value: (incompatible & 8) != 0
   section:
     doc: Section 4; the blocks of a run follow its body.
     seq:
@@ -471,3 +473,4 @@ enums:
     0: stored
     1: planes
     2: quantised
+    3: zeros_apart

@@ -2,7 +2,7 @@
 """Decoder of LMC files, format 1.0, in plain Python 3.9+, in the order of lmc-format.md. Messages name the rule that is broken.
 
 As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). Other files: bases.py (7.3), ranges.py (range readers),
-restore.py (the command), and for the companions of the page: quantised.py, hashes.py, links.py, foreign_bases.py. SPDX-License-Identifier: MIT
+restore.py (the command), and for the companions of the page: quantised.py, zeros.py, hashes.py, links.py, foreign_bases.py. SPDX-License-Identifier: MIT
 """
 import bisect
 import hashlib
@@ -119,8 +119,8 @@ class Input:
 # ---- 3.1 Header ----
 MAGIC = bytes.fromhex("954C4D430D0A1A0A")
 FORMAT_MAJOR, HEADER_SIZE, FINGERPRINT_SIZE = 1, 64, 16
-BASE_BIT, OWN_BIT, QUANTISED_BIT = range(3)    # of Incompatible
-ALL_BITS = 7
+BASE_BIT, OWN_BIT, QUANTISED_BIT, ZEROS_BIT = range(4)                         # of Incompatible
+ALL_BITS = 15
 
 
 class Snapshot:
@@ -152,8 +152,7 @@ class Snapshot:
 
 def read_header(header, snapshot):
     """header: the first 64 bytes, or less if the input ends."""
-    draft = header[:1] in (b"\x83", b"\x8C") and header[1:8] == MAGIC[1:]
-    require(header[:8] == MAGIC, "a draft of the format (R3-1)" if draft else "no LMC file (R3-1)", "VERSION" if draft else "NOT_LMC")
+    require(header[:8] == MAGIC, "no LMC file (R3-1)", "NOT_LMC")
     require(header[8:9] in (b"", bytes([FORMAT_MAJOR])), "another major version than %d (R3-2)" % FORMAT_MAJOR, "VERSION")
     require(len(header) == HEADER_SIZE, "the input ends within the header (R3-3)", "TRUNCATED")
     _minor, algorithm, zeros, incompatible, _compatible, base, more_zeros, checksum = struct.unpack("<BB5sQQ16s12sI", header[9:])
@@ -231,7 +230,7 @@ OWN_ENTRY_SIZE = 256                           # about the size of an entry with
 REGULAR, DIRECTORY = 0, 1
 IS_DIRECTORY, HAS_MODE, HAS_MTIME, IS_UNKNOWN = 1, 2, 4, 8                      # Form of a file entry
 IS_LIKE, HAS_GAP, HAS_LOSS = 1, 2, 4                                            # Form of a tensor entry
-MAX_NAME_SIZE, MAX_DTYPE_SIZE, MAX_RANK, MAX_MEASURE = 65535, 32, 32, 3
+MAX_NAME_SIZE, MAX_DTYPE_SIZE, MAX_RANK = 65535, 32, 32
 DTYPES = (b" BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64"
           b" I4 U4 I2 U2 C128").split(b" ")
 DTYPE_BITS = dict(zip(DTYPES[1:], [8, 4, 6, 6] + [8] * 7 + [16] * 4 + [32] * 3 + [64] * 4 + [4, 4, 2, 2, 128]))
@@ -347,7 +346,6 @@ def read_tensor_entry(body, end, entries):
     require(gap or not form & HAS_GAP, "Gap of 0 (R4-33)")
     dtype, shape, size = (like.dtype, like.shape, like.size) if form & IS_LIKE else read_type(body)
     loss = body.fields("BBI") if form & HAS_LOSS else (0, 0, 0)
-    require(loss[1] <= MAX_MEASURE, "Measure %d (R4-38)" % loss[1], "UNSUPPORTED")
     require(not form & HAS_LOSS or (loss[0] and loss[1]), "Generation or Measure 0 of a tensor (R4-38)")
     return Tensor(name, dtype, shape, end + gap, size, loss)
 
@@ -542,7 +540,7 @@ def read_extensions(body):
 # ---- 5. Blocks ----
 BLOCK_HEADER_SIZE, SYNC = 24, 0xB2
 NO_ORDER, TWOS_COMPLEMENT, SIGN_MAGNITUDE = 0, 1, 2
-STORED, PLANES, QUANTISED = 0, 1, 2
+STORED, PLANES, QUANTISED, APART = 0, 1, 2, 3
 ROW = struct.Struct("<II")                     # of BLKS
 
 
@@ -553,7 +551,7 @@ def read_block(source, snapshot, run, number):
     require(sync == SYNC, "no block where one should start (R5-2)")
     require(header_crc == crc32c(struct.pack("<I", number) + header[:20]), "block header (R5-3)", "CHECKSUM")
     order, is_predicted, layout = coding & 3, coding >> 2 & 1, coding >> 5
-    require(width in (1, 2, 4, 8) and order <= SIGN_MAGNITUDE and layout <= QUANTISED and coding >> 3 & 3 == 0,
+    require(width in (1, 2, 4, 8) and order <= SIGN_MAGNITUDE and layout <= APART and coding >> 3 & 3 == 0,
             "Width %d or Coding %#x of a block (R5-4)" % (width, coding), "UNSUPPORTED")
     require(n * width == size, "N_Elements (R5-5)")
     require(not is_predicted or run.prediction != ZERO, "Predicted in a run without prediction (R5-6)")
@@ -564,9 +562,11 @@ def read_block(source, snapshot, run, number):
         require(payload_size < size, "Payload_Size (R5-7)")
         require(grouping == 0 or is_predicted, "Grouping without prediction (R5-7)")
         require(grouping < 32 or (grouping >> 5 < width and 0 < grouping & 31 < 16), "Natural (R5-7)")         # 16 is Sparse
-        require(layout == PLANES or (width in (2, 4) and order == grouping == 0), "manner of a quantised block (R5-7)")
-        require(layout == QUANTISED or order or not is_predicted, "Order 0 with a prediction (R5-7)")
+        require(layout != QUANTISED or (width in (2, 4) and order == grouping == 0), "manner of a quantised block (R5-7)")
+        require(layout != PLANES or order or not is_predicted, "Order 0 with a prediction (R5-7)")
+        require(layout != APART or not is_predicted, "zeros apart with a prediction (R5-7)")
     require(layout != QUANTISED or snapshot.uses(QUANTISED_BIT), "quantised elements without bit 2 of Incompatible (R5-8, R3-12)")
+    require(layout != APART or snapshot.uses(ZEROS_BIT), "zeros apart without bit 3 of Incompatible (R5-8, R3-12)")
     require(grouping == 0 or snapshot.uses(BASE_BIT) or snapshot.uses(OWN_BIT), "Grouping without bit 0 or 1 of Incompatible (R5-8, R3-13)")
     payload = source.read(payload_size)        # R5-9
     require(not is_predicted or payload_crc == crc32c(payload), "payload of a block (R5-10)", "CHECKSUM")
@@ -588,6 +588,9 @@ def decode_payload(payload, n, width, order, layout, grouping, base):
     if layout == QUANTISED:
         import quantised
         data = quantised.read_quantised(payload, n, width, base)
+    elif layout == APART:
+        import zeros
+        data = join_planes(zeros.read_apart(payload, n, width), n, order, None)
     else:
         planes = read_classes(payload, n, width, grouping, base) if grouping else [read_list(payload, n) for _ in range(width)]
         data = join_planes(planes, n, order, base)

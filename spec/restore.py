@@ -25,7 +25,7 @@ import ranges
 from lmc_decode import DIRECTORY, REGULAR, LmcError
 
 EXIT_CODES = {"VERSION": 1, "UNSUPPORTED": 1, "LIMIT": 1, "BASE_MISSING": 4, "BASE_WRONG": 4}                 # others: 3
-MEASURES = ("none", "update", "relative", "nmse")
+MEASURES = {0: "none", 1: "update", 2: "relative", 3: "nmse"}
 
 
 class Restore:
@@ -92,7 +92,7 @@ def describe(snapshot):
         {"path": text(f.path), "kind": "directory" if f.kind == DIRECTORY else "regular", "size": f.size, "crc32c": "%08x" % f.crc,
          "mode": f.mode, "mtime_ns": f.mtime, "fingerprint": f.fingerprint.hex() if f.fingerprint else None,
          "tensors": [{"name": text(t.name), "dtype": text(t.dtype), "shape": t.shape, "offset": t.offset, "size": t.size,
-                      "fingerprint": t.fingerprint.hex(), "generation": t.loss[0], "measure": MEASURES[t.loss[1]], "error": t.loss[2] / 2**32}
+                      "fingerprint": t.fingerprint.hex(), "generation": t.loss[0], "measure": MEASURES.get(t.loss[1], t.loss[1]), "error": t.loss[2] / 2**32}
                      for t in f.tensors]} for f in snapshot.files]}, indent=1)
 
 

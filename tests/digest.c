@@ -92,7 +92,7 @@ static int show_deltas(const lmc_parallel *parallel)
     size_t i;
     if (src == NULL || base == NULL || enc == NULL) return 0;
     for (level = LMC_LEVEL_FAST; level <= LMC_LEVEL_ARCHIVE; level++)
-        for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
+        for (dtype = 0; dtype < LMC__DTYPE_COUNT; dtype++)
             for (how = 0; how < T_BASES; how++)
                 for (i = 0; i < sizeof counts / sizeof *counts; i++) {
                     static const enum t_kind kinds[] = {T_GAUSS, T_SPECIAL, T_SPARSE};
@@ -189,7 +189,7 @@ static int show_quantised(const lmc_parallel *parallel)
                     lmc_quantizer_options options;
                     lmc_tensor_options tensor_options;
                     lmc_quantizer_info info;
-                    lmc_source elements;
+                    lmc_source elements, seconds;
                     char name[120];
                     memset(&info, 0, sizeof info);
                     memset(&options, 0, sizeof options);
@@ -203,7 +203,8 @@ static int show_quantised(const lmc_parallel *parallel)
                     options.group = mode % 2 ? 1000 : 0;
                     elements = t_elements(what == 1 ? second : first, size);
                     if (what == 3) {
-                        options.second_elements = t_elements(second, size);
+                        seconds = t_elements(second, size);
+                        options.second_elements = &seconds;
                         options.second = quantizers[1];
                     }
                     if (lmc_quantizer_fit(&quantizers[what], &elements, &options) != LMC_OK)
@@ -265,7 +266,7 @@ int main(int argc, char **argv)
     if (src == NULL || enc == NULL || workers > 16) return 1;
     parallel = t_parallel(&workers);
     for (level = LMC_LEVEL_FAST; level <= LMC_LEVEL_ARCHIVE; level++)
-        for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
+        for (dtype = 0; dtype < LMC__DTYPE_COUNT; dtype++)
             for (k = 0; k < T_KINDS * sizeof counts / sizeof *counts; k++) {
                 char name[80];
                 const size_t i = k % (sizeof counts / sizeof *counts);

@@ -11,6 +11,9 @@
  *                        other variables this is all that is done
  *   FAULTS_DATA=1        and what was written, in hexadecimal
  *   FAULTS_NAMED=1       there are no files without a name
+ *   FAULTS_REFUSE=WORDS  what a file system lacks: "chmod=95 fsyncdir=22", names of calls, and the
+ *                        errno of each
+ *   FAULTS_DIRECTORY=DIR fsyncdir is refused there only
  *   FAULTS_AT=N          the number of the call that FAULTS_HOW is done to
  *   FAULTS_HOW=fail      EIO, or what suits the call, once
  *              end       a read finds the end of the file
@@ -23,6 +26,7 @@
  *              kill      SIGKILL before it
  *              tear      SIGKILL when half is written
  *              after     SIGKILL after it
+ *              stop      SIGSTOP before it
  *
  * That call's line is in the log, too, with "!" before it. Syncs are not done: nothing here tests
  * the disk.
@@ -49,11 +53,26 @@ enum kind { ALLOC, OPEN, LOOK, READ, WRITE, SYNC, NAME, ATTRIBUTE, CLOSE, LOCK, 
 static const char *const kind_names[] = {"alloc", "open",      "look",  "read", "write", "sync",
                                          "name",  "attribute", "close", "lock", "thread"};
 
-enum how { NOTHING, FAIL, END, EINTR_ONCE, SHORT, LOST, GONE, FULL, MEMORY, KILL, TEAR, AFTER };
-static const char *const how_names[] = {"",     "fail", "end",    "eintr", "short", "lost",
-                                        "gone", "full", "memory", "kill",  "tear",  "after"};
+enum how {
+    NOTHING,
+    FAIL,
+    END,
+    EINTR_ONCE,
+    SHORT,
+    LOST,
+    GONE,
+    FULL,
+    MEMORY,
+    KILL,
+    TEAR,
+    AFTER,
+    STOP
+};
+static const char *const how_names[] = {"",     "fail",   "end",  "eintr", "short", "lost", "gone",
+                                        "full", "memory", "kill", "tear",  "after", "stop"};
 
 static int log_fd = -1, logs_data, has_no_unnamed, has_no_links;
+static const char *refusals;
 static long number, at;
 static enum how how;
 
@@ -64,6 +83,7 @@ struct call {
     const char *name;
     long number;
     enum how how; /* what is done to it */
+    int refusal;  /* errno; 0: it is not refused */
 };
 
 static void die(void)
@@ -96,6 +116,7 @@ __attribute__((constructor)) static void start(void)
     logs_data = getenv("FAULTS_DATA") != NULL;
     has_no_unnamed = getenv("FAULTS_NAMED") != NULL;
     has_no_links = getenv("FAULTS_UNLINKED") != NULL;
+    refusals = getenv("FAULTS_REFUSE");
     at = getenv("FAULTS_AT") ? atol(getenv("FAULTS_AT")) : 0;
     __atomic_store_n(&number, 0, __ATOMIC_RELAXED); /* earlier calls are not the program's */
 }
@@ -111,10 +132,19 @@ static int goes_on(const struct call *c)
     }
 }
 
+static int find_refusal(const char *name)
+{
+    const size_t size = strlen(name);
+    for (const char *word = refusals; word && *word; word += strcspn(word, " "), word += *word != 0)
+        if (strncmp(word, name, size) == 0 && word[size] == '=') return atoi(word + size + 1);
+    return 0;
+}
+
 static struct call begin(enum kind kind, const char *name, int creates)
 {
-    struct call c = {kind, creates, name, __atomic_add_fetch(&number, 1, __ATOMIC_RELAXED),
-                     NOTHING};
+    struct call c = {kind,    creates,
+                     name,    __atomic_add_fetch(&number, 1, __ATOMIC_RELAXED),
+                     NOTHING, find_refusal(name)};
     if (!at || c.number < at || (c.number > at && !goes_on(&c))) return c;
     c.how = how;
     if (c.number == at && log_fd >= 0) {
@@ -125,12 +155,17 @@ static struct call begin(enum kind kind, const char *name, int creates)
         errno = saved;
     }
     if (how == KILL) die();
+    if (how == STOP) syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
     return c;
 }
 
 /* Whether the call must fail; errno is set then. */
 static int fails(const struct call *c)
 {
+    if (c->refusal) {
+        errno = c->refusal;
+        return 1;
+    }
     switch (c->how) {
     case FAIL: errno = c->kind == ALLOC ? ENOMEM : c->kind == THREAD ? EAGAIN : EIO; return 1;
     case GONE: errno = EIO; return 1;
@@ -334,6 +369,18 @@ int CALL(dup2)(int fd, int to)
 LOOK_AT(stat, const char *, path, "%s", PREFIX);
 LOOK_AT(lstat, const char *, path, "%s", PREFIX);
 LOOK_AT(fstat, int, fd, "%d", PREFIX);
+
+REAL(int, fstatat, int, const char *, struct stat *, int);
+int CALL(fstatat)(int fd, const char *name, struct stat *st, int flags)
+{
+    char path[2 * 4096];
+    struct call c = begin(LOOK, "fstatat", 0);
+    int result = fails(&c) ? -1 : DO(fstatat)(fd, name, st, flags);
+    end(&c, result, "%s", resolve(fd, name, path));
+    return result;
+}
+int CALL(fstatat64)(int, const char *, struct stat64 *, int)
+    __attribute__((alias(PREFIX "fstatat")));
 
 REAL(int, access, const char *, int);
 int CALL(access)(const char *path, int mode)
@@ -588,15 +635,23 @@ long CALL(syscall)(long what, ...)
         return result;
     }
     if (what != SYS_renameat2) return DO(syscall)(what, a[0], a[1], a[2], a[3], a[4], a[5]);
+    char old[2 * 4096], path[2 * 4096];
     c = begin(NAME, a[4] == 2 ? "exchange" : "rename", 0);
+    c.refusal = find_refusal("renameat2");
     result = fails(&c) ? -1 : DO(syscall)(what, a[0], a[1], a[2], a[3], a[4], a[5]);
-    end(&c, result, "%s %s", (const char *)a[1], (const char *)a[3]);
+    end(&c, result, "%s %s", resolve((int)a[0], (const char *)a[1], old),
+        resolve((int)a[2], (const char *)a[3], path));
     return result;
 }
 
 int CALL(fsync)(int fd)
 {
     struct call c = begin(SYNC, "fsync", 0);
+    const char *directory = getenv("FAULTS_DIRECTORY");
+    struct stat st, only;
+    if (refusals && DO(fstat)(fd, &st) == 0 && S_ISDIR(st.st_mode) &&
+        (!directory || (DO(stat)(directory, &only) == 0 && only.st_ino == st.st_ino)))
+        c.refusal = find_refusal("fsyncdir");
     int result = fails(&c) ? -1 : 0;
     end(&c, result, "%d", fd);
     return result;
@@ -614,12 +669,15 @@ REAL(int, fcntl, int, int, ...);
 int CALL(fcntl)(int fd, int command, ...)
 {
     struct call c = begin(LOCK, "fcntl", 0);
+    const int locks = command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK ||
+                      command == F_OFD_SETLKW;
     va_list list;
     void *argument;
     int result;
     va_start(list, command);
     argument = va_arg(list, void *);
     va_end(list);
+    if (locks) c.refusal = find_refusal("lock");
     result = fails(&c) ? -1 : DO(fcntl)(fd, command, argument);
     end(&c, result, "%d", fd);
     return result;

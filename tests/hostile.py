@@ -263,7 +263,7 @@ def links(n):
 # bytes that control terminals, or that these display wrongly: C1 controls in UTF-8 and as bytes, directions, joiners, line ends, broken and overlong
 # UTF-8
 CONTROLS = [b"\xc2\x9b31m", b"\x9b2J", b"\xe2\x80\xae", b"\xe2\x81\xa6", b"\xe2\x80\x8b", b"\xe2\x80\xa8", b"\xc2\x85", b"\xef\xbb\xbf", b"\xc0\xaf", b"\xed\xa0\x80",
-            b"\xff\xfe", b"\x1b[31m", b"\r", b"\n", b"\xe2\x80", b"\xf3\xa0\x80\x81", b"\xc2\xad", b"\xf4\x90\x80\x80"]
+            b"\xff\xfe", b"\x1b[31m", b"\r", b"\n", b"\xe2\x80", b"\xf3\xa0\x80\x81", b"\xc2\xad", b"\xf4\x90\x80\x80", b"\x7f", b"\x01\xc2\x80", b"\xef\xbf\xbe"]
 
 
 def names():

@@ -394,6 +394,20 @@ static void test_lists(const lmc__kernels *k, uint64_t *seed)
                   (n % 8 == 0 || mask[n / 8] >> n % 8 == 0);
             CHECK(ok);
             CHECK(k->count_ones(mask, (n + 7) / 8) == n_right);
+            if (side == 3) { /* by the same mask, which is given */
+                memcpy(list, plain, n);
+                memset(right, 0xEE, n);
+                CHECK(k->partition(mask, NULL, right, list, n, 0) == n_right);
+                for (ok = 1, i = n_right = 0; i < n; i++)
+                    ok &= !(mask[i / 8] >> (i % 8) & 1) || plain[i] == right[n_right++];
+                CHECK(ok && memcmp(list, plain, n) == 0);
+                memset(right, 0xEE, n);
+                CHECK(k->partition(mask, list, right, list, n, 0) == n_right);
+                for (i = n_left = n_right = 0; i < n; i++)
+                    ok &= plain[i] ==
+                          (mask[i / 8] >> (i % 8) & 1 ? right[n_right++] : list[n_left++]);
+                CHECK(ok);
+            }
             if (side == 3) { /* back, from lists and from constants */
                 lmc__side a, b;
                 unsigned constant;
@@ -904,7 +918,7 @@ void t_test_kernels(void)
         test_patch(&lmc__kernels_avx2, &seed);
     }
 #endif
-    for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
+    for (tier = 0; tier < LMC__N_TIERS; tier++) {
         const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
         if (k == NULL) {
             printf("tier %s: not on this machine\n", lmc_tier_name((enum lmc_tier)tier));

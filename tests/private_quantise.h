@@ -308,7 +308,7 @@ void t_test_quantising_kernels(void)
 
 /* -- tables -- */
 
-/* Tables are in old files, and in files of other encoders; lmc_quantizer_fit makes none. This one
+/* A table, as of another encoder. It
  * has n codes beside that of zero, at equal distances on the quantiser's grid. */
 void t_set_table(lmc_quantizer *q, unsigned n)
 {
@@ -319,7 +319,7 @@ void t_set_table(lmc_quantizer *q, unsigned n)
     p->table_size = n;
     p->low_bits = 0;
     for (i = 1; i <= n; i++) p->table[i] = (uint16_t)((uint64_t)most * i / n);
-    CHECK_STATUS(lmc__set_codes(q), LMC_OK);
+    CHECK_STATUS(lmc__set_codes(q, 0), LMC_OK);
 }
 
 /* The nearest code of the table, the lower one if two are equally near. */
@@ -335,7 +335,7 @@ static void test_codes(void)
         memset(&q, 0, sizeof q);
         q.params.table_size = 4;
         memcpy(q.params.table + 1, tables[i], sizeof tables[i]);
-        CHECK_STATUS(lmc__set_codes(&q), LMC_OK);
+        CHECK_STATUS(lmc__set_codes(&q, 0), LMC_OK);
         for (symbol = 1; symbol < LMC__EXCEPTION && q.params.codes; symbol++) {
             unsigned best = 0;
             for (k = 1; k < 4; k++)
@@ -345,7 +345,7 @@ static void test_codes(void)
             ok &= q.params.codes[symbol] == best + 1;
         }
         CHECK(ok && q.params.codes && q.params.codes[0] == 0);
-        (void)LMC_REALLOC(NULL, q.params.codes, LMC__SYMBOLS, 0);
+        (void)LMC_REALLOC(q.params.codes, LMC__SYMBOLS, 0);
     }
 }
 

@@ -527,7 +527,7 @@ static void test_nesting(tree_test *t, uint64_t *seed)
 void t_test_trees(void)
 {
     int tier;
-    for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
+    for (tier = 0; tier < LMC__N_TIERS; tier++) {
         uint64_t seed = 8;
         uint8_t lengths[256];
         tree_test t;

@@ -29,7 +29,9 @@
 #include <unistd.h>
 #endif
 
-/* -- allocation: alloc_user of the library's options is a t_heap, or NULL -- */
+#include "t_data.h"
+
+/* -- allocation: the allocator of the library's options is that of a t_heap, or NULL -- */
 
 typedef struct t_heap {
     long calls;      /* that allocate or grow */
@@ -37,6 +39,7 @@ typedef struct t_heap {
     long live;       /* blocks not yet freed */
     long wrong_size; /* calls whose old_size was not the size of the block */
     size_t bytes, peak;
+    lmc_allocator allocator; /* set by t_allocator */
 } t_heap;
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -50,8 +53,20 @@ typedef struct t_heap {
 /* What the library calls for memory (t_lmc.c). */
 void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size);
 
-#include "t_data.h"
+static inline const lmc_allocator *t_allocator(t_heap *heap)
+{
+    if (heap == NULL) return NULL;
+    heap->allocator.reallocate = t_realloc;
+    heap->allocator.user = heap;
+    return &heap->allocator;
+}
+
 #include "../include/lmc_extra.h"
+
+#ifdef LMC_PTHREADS
+/* lmc_default_workers with another directory for /proc and /sys. */
+unsigned t_default_workers(const char *root);
+#endif
 
 /* -- checks -- */
 
@@ -96,16 +111,18 @@ static inline int t_is_set(const char *name)
     return value != NULL && *value != '\0' && *value != '0';
 }
 
-/* First line of every main. The argument --tiers prints the tiers of this build on this machine and
- * ends the program. */
+/* First line of every main. The argument --tiers prints the tiers of this build on this machine,
+ * the best one last, and ends the program. */
 static inline void t_begin(int argc, char **argv)
 {
+    const enum lmc_tier best = lmc_tier_current();
     const char *tier = getenv("LMC_TEST_TIER");
     int i;
     if (argc > 1 && strcmp(argv[1], "--tiers") == 0) {
-        for (i = 0; i < LMC_TIER_COUNT; i++)
-            if (lmc_tier_is_available((enum lmc_tier)i))
+        for (i = 0; lmc_tier_name((enum lmc_tier)i); i++)
+            if (i != (int)best && lmc_tier_is_available((enum lmc_tier)i))
                 printf("%s\n", lmc_tier_name((enum lmc_tier)i));
+        printf("%s\n", lmc_tier_name(best));
         exit(0);
     }
     t_long = argc > 1 && strcmp(argv[1], "--long") == 0;
@@ -113,8 +130,9 @@ static inline void t_begin(int argc, char **argv)
     t_kernels_only = t_brief && strcmp(getenv("LMC_TEST_BRIEF"), "kernels") == 0;
     t_quick = t_brief || t_is_set("LMC_TEST_QUICK");
     if (tier == NULL) return;
-    for (i = 0; i < LMC_TIER_COUNT && strcmp(tier, lmc_tier_name((enum lmc_tier)i)) != 0; i++) {}
-    if (i == LMC_TIER_COUNT) {
+    for (i = 0; lmc_tier_name((enum lmc_tier)i); i++)
+        if (strcmp(tier, lmc_tier_name((enum lmc_tier)i)) == 0) break;
+    if (!lmc_tier_name((enum lmc_tier)i)) {
         printf("LMC_TEST_TIER=%s: there is no such tier\n0 passed, 1 failed\n", tier);
         exit(2);
     }

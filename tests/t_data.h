@@ -266,7 +266,7 @@ static inline enum lmc_status t_read_elements(void *user, uint64_t offset, void 
 
 static inline lmc_source t_elements(void *data, size_t size)
 {
-    lmc_source elements;
+    lmc_source elements = LMC_DEFAULTS;
     elements.read_at = t_read_elements;
     elements.user = data;
     elements.size = size;

@@ -24,7 +24,7 @@ int t_decode(uint8_t *dst, const uint8_t *src, size_t src_size, uint32_t number,
     options.number = number;
     options.prediction = prediction;
     options.prediction_size = prediction_size;
-    for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
+    for (tier = 0; tier < LMC__N_TIERS; tier++) {
         size_t size = 0;
         int status;
         if (!lmc_tier_is_available((enum lmc_tier)tier)) continue;

@@ -78,7 +78,7 @@ static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_
 
 static inline lmc_parallel t_parallel(unsigned *n_workers)
 {
-    lmc_parallel parallel;
+    lmc_parallel parallel = LMC_DEFAULTS;
     parallel.run = t_run_threads;
     parallel.user = n_workers;
     parallel.n_workers = *n_workers;
@@ -160,6 +160,7 @@ typedef struct t_file {
     const uint8_t *data;
     size_t size; /* file.size, known even where that says LMC_UNKNOWN_SIZE */
     enum lmc_dtype default_dtype;
+    lmc_tensor_hints *hints; /* for each tensor; NULL: none. In the memory of the tensors */
 } t_file;
 
 typedef struct t_model {
@@ -256,7 +257,7 @@ static inline enum lmc_status t_write_by_stream(lmc_writer *writer, const t_file
 {
     size_t at = 0;
     enum lmc_status status = t_write_piece(writer, f, &at, f->size / 8);
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     t_memory memory;
     if (status != LMC_OK) return status;
     memset(&memory, 0, sizeof memory);
@@ -279,8 +280,8 @@ static inline int t_has_quantizer(const t_model *model)
 {
     size_t i, k;
     for (i = 0; i < model->n_files; i++)
-        for (k = 0; k < model->files[i].file.n_tensors; k++)
-            if (model->files[i].file.tensors[k].quantizer) return 1;
+        for (k = 0; k < model->files[i].file.n_tensors && model->files[i].hints; k++)
+            if (model->files[i].hints[k].quantizer) return 1;
     return 0;
 }
 
@@ -290,9 +291,9 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
                                             uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc_writer *writer = NULL;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     enum lmc_status status;
-    size_t i, at;
+    size_t i, k, at;
     lmc_writer_options quantizing;
     sink.write = t_append;
     sink.user = out;
@@ -305,7 +306,9 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
     status = lmc_writer_open(&writer, &sink, options);
     for (i = 0; status == LMC_OK && i < model->n_files; i++) {
         const t_file *f = &model->files[i];
-        status = lmc_writer_begin_file(writer, &f->file, f->default_dtype);
+        for (k = 0; f->hints && k < f->file.n_tensors && status == LMC_OK; k++)
+            status = lmc_writer_add_hints(writer, k, &f->hints[k]);
+        if (status == LMC_OK) status = lmc_writer_begin_file(writer, &f->file, f->default_dtype);
         if (status == LMC_OK && piece == T_STREAM)
             status = t_write_by_stream(writer, f, out->calls);
         else
@@ -479,13 +482,13 @@ static inline enum lmc_status t_on_write(void *user, const void *data, size_t si
 /* For restore's write_at: blocks of the open file, in any order, from several threads. At the end
  * `at` shows bytes that were delivered twice or not at all. */
 static long t_n_write_at;
-static inline enum lmc_status t_on_write_at(void *user, uint64_t offset, const void *data,
-                                            size_t size)
+static inline enum lmc_status t_on_write_at(void *user, size_t file_number, uint64_t offset,
+                                            const void *data, size_t size)
 {
     t_restore *r = (t_restore *)user;
     const t_file *f = &r->model->files[r->file];
-    const int wrong = !r->open || offset > f->size || size > f->size - offset ||
-                      memcmp(f->data + offset, data, size) != 0;
+    const int wrong = !r->open || file_number != r->file || offset > f->size ||
+                      size > f->size - offset || memcmp(f->data + offset, data, size) != 0;
     if (t_fails(r->calls, LMC_ERR_WRITE)) return LMC_ERR_WRITE;
     t_lock();
     r->wrong |= wrong;
@@ -525,6 +528,36 @@ static inline enum lmc_status t_on_read_back(void *user, size_t number, uint64_t
     return LMC_OK;
 }
 
+/* Restoring tells of a snapshot what its reader tells; and hashes_checked. */
+static inline void t_compare_info(t_memory *in, const lmc_snapshot_info *restored, int check_hashes)
+{
+    lmc_source source = LMC_DEFAULTS;
+    lmc_reader *reader = NULL;
+    lmc_snapshot_info info = *restored;
+    t_memory again;
+    memset(&again, 0, sizeof again);
+    again.data = in->data;
+    again.size = in->size;
+    source.read_at = t_read_at;
+    source.user = &again;
+    source.size = in->size;
+    if (!CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK)) return;
+    CHECK(check_hashes || !info.hashes_checked);
+    info.hashes_checked = 0;
+    {
+        const lmc_snapshot_info read = t_info(reader);
+        CHECK(info.n_files == read.n_files && info.n_metadata == read.n_metadata &&
+              info.size == read.size && info.index_offset == read.index_offset &&
+              info.index_size == read.index_size && info.format_major == read.format_major &&
+              info.has_base == read.has_base && info.features == read.features &&
+              info.format_minor == read.format_minor && info.n_sections == read.n_sections &&
+              info.n_records == read.n_records &&
+              memcmp(info.fingerprint, read.fingerprint, LMC_FINGERPRINT_SIZE) == 0 &&
+              memcmp(info.base_fingerprint, read.base_fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    }
+    lmc_reader_free(reader);
+}
+
 /* Restore from memory; *wrong: delivered bytes differ from the model's, or a wrong result was
  * reported as success. */
 static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in,
@@ -532,7 +565,8 @@ static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in
                                               uint8_t fingerprint[LMC_FINGERPRINT_SIZE], int *wrong)
 {
     t_restore r;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
+    lmc_snapshot_info info;
     enum lmc_status status;
     memset(&r, 0, sizeof r);
     r.model = model;
@@ -544,7 +578,10 @@ static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in
     options->begin_file = t_on_begin;
     options->write = t_on_write;
     options->end_file = t_on_end;
-    status = lmc_snapshot_restore(&stream, fingerprint, options);
+    status = lmc_snapshot_restore(&stream, &info, options);
+    if (status == LMC_OK && fingerprint)
+        memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
+    if (status == LMC_OK) t_compare_info(in, &info, options->check_hashes);
     *wrong = r.wrong || (status == LMC_OK && (r.open || r.file != model->n_files));
     return status;
 }
@@ -555,7 +592,7 @@ static inline enum lmc_status t_read_model(const t_model *model, t_memory *in,
                                            const lmc_reader_options *options, int *wrong)
 {
     lmc_reader *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     enum lmc_status status;
     size_t i, k;
     source.read_at = t_read_at;

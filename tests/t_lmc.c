@@ -19,7 +19,7 @@ static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
     })
 #endif
 
-#define LMC_REALLOC(user, ptr, old_size, new_size) t_library_realloc(user, ptr, old_size, new_size)
+#define LMC_REALLOC(ptr, old_size, new_size) t_library_realloc(NULL, ptr, old_size, new_size)
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #include "../include/lmc_salvage.h"
@@ -33,6 +33,10 @@ static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
 #include "private_kernels.h"
 #include "private_trees.h"
 #include "private_quantise.h"
+
+#ifdef LMC_PTHREADS
+unsigned t_default_workers(const char *root) { return lmc__default_workers(root); }
+#endif
 
 long t_passed, t_failed;
 char t_about[240];

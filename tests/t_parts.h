@@ -58,7 +58,9 @@ static inline void free_parts(part *parts, size_t n)
 static inline t_file *add_shard(t_model *model, const char *path, const part *parts,
                                 const size_t *order, size_t n)
 {
-    lmc_tensor *tensors = (lmc_tensor *)calloc(n + 1, sizeof *tensors);
+    lmc_tensor *tensors =
+        (lmc_tensor *)calloc(n + 1, sizeof(lmc_tensor) + sizeof(lmc_tensor_hints));
+    lmc_tensor_hints *hints = (lmc_tensor_hints *)(void *)(tensors + n + 1);
     size_t size = 301, i;
     uint8_t *data;
     t_file *f;
@@ -66,7 +68,7 @@ static inline t_file *add_shard(t_model *model, const char *path, const part *pa
     for (i = 0; i < n; i++) {
         const part *p = &parts[order ? order[i] : i];
         tensors[i] = t_tensor(p->name, p->dtype, p->rank, p->shape, size, p->size);
-        tensors[i].twin = p->twin;
+        hints[i].twin = p->twin;
         size += p->size + (i % 4 == 2 ? 5 : 0);
     }
     data = allocate(size += 9);
@@ -76,6 +78,7 @@ static inline t_file *add_shard(t_model *model, const char *path, const part *pa
     f = t_add_file(model, path, data, size);
     f->file.tensors = tensors;
     f->file.n_tensors = n;
+    f->hints = hints;
     return f;
 }
 
@@ -120,7 +123,7 @@ static inline enum lmc_status read_loose(void *user, size_t number, uint64_t off
 static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_parallel *parallel,
                                   size_t piece)
 {
-    lmc_base base;
+    lmc_base base = LMC_DEFAULTS;
     size_t i, k;
     memset(l, 0, sizeof *l);
     l->model = model;
@@ -128,7 +131,7 @@ static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_para
         const t_file *f = &model->files[i];
         lmc_file *const file = &l->files[i];
         uint8_t want[LMC_FINGERPRINT_SIZE];
-        lmc_stream stream;
+        lmc_stream stream = LMC_DEFAULTS;
         t_memory in;
         memset(&in, 0, sizeof in);
         in.data = (uint8_t *)(uintptr_t)f->data;
@@ -138,11 +141,9 @@ static inline lmc_base make_loose(loose *l, const t_model *model, const lmc_para
         stream.user = &in;
         *file = f->file;
         file->size = f->size;
-        if (file->n_tensors) {
+        if (file->n_tensors)
             file->tensors = l->tensors[i] =
                 (lmc_tensor *)t_copy(f->file.tensors, f->file.n_tensors * sizeof(lmc_tensor));
-            for (k = 0; k < file->n_tensors; k++) l->tensors[i][k].twin = NULL;
-        }
         CHECK_STATUS(lmc_file_identify(file, l->tensors[i], &stream, parallel, NULL), LMC_OK);
         CHECK(file->crc == t_crc32c(0, f->data, f->size));
         for (k = 0; k < file->n_tensors; k++) {
@@ -172,7 +173,7 @@ static inline void free_loose(loose *l)
 static inline lmc_reader *open_with(t_memory *memory, const lmc_reader_options *options)
 {
     lmc_reader *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     source.read_at = t_read_at;
     source.user = memory;
     source.size = memory->size;

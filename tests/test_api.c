@@ -5,9 +5,12 @@
 
 #ifndef _WIN32
 #include <dirent.h>
+#include <sys/stat.h>
 #endif
 #ifdef LMC_POSIX
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
 #endif
 
 enum { SIZE = 300000 };
@@ -43,7 +46,7 @@ static void test_buffers(void)
     t_heap heap;
     memset(&heap, 0, sizeof heap);
     heap.fail_at = -1;
-    options.alloc_user = &heap;
+    options.allocator = t_allocator(&heap);
     t_fill(g_src, SIZE, T_GAUSS, LMC_BF16, 1);
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (j = 0; j < sizeof dtypes / sizeof *dtypes; j++) {
@@ -182,6 +185,45 @@ static void name_scratch(const char *program)
         (void)snprintf(scratch[i], sizeof scratch[i], "%.*s%s", FILENAME_MAX, program, suffixes[i]);
 }
 
+#ifdef LMC_POSIX
+/* Two non-blocking pipes to a process that takes all bytes before it sends them back, and waits
+ * before it begins: so writing and reading must wait, too. */
+static void test_nonblocking_pipes(void)
+{
+    int to[2], from[2], status = 0;
+    size_t at, got = 1;
+    pid_t child;
+    lmc_sink sink;
+    lmc_stream stream;
+    if (pipe(to) != 0 || pipe(from) != 0) abort();
+    fcntl(to[1], F_SETFL, O_NONBLOCK);
+    fcntl(from[0], F_SETFL, O_NONBLOCK);
+    child = fork();
+    if (child == 0) {
+        close(to[1]);
+        close(from[0]);
+        poll(NULL, 0, 50);
+        sink = lmc_fd_sink(from[1]);
+        stream = lmc_fd_stream(to[0]);
+        for (at = 0; got != 0; at += got)
+            if (stream.read(stream.user, g_dst + at, SIZE - at, &got) != LMC_OK) _exit(1);
+        _exit(sink.write(sink.user, g_dst, at) != LMC_OK);
+    }
+    close(to[0]);
+    close(from[1]);
+    sink = lmc_fd_sink(to[1]);
+    stream = lmc_fd_stream(from[0]);
+    CHECK_STATUS(sink.write(sink.user, g_src, SIZE), LMC_OK);
+    close(to[1]);
+    memset(g_dst, 0, SIZE);
+    for (at = 0; got != 0 && at <= SIZE; at += got)
+        CHECK_STATUS(stream.read(stream.user, g_dst + at, SIZE - at, &got), LMC_OK);
+    CHECK(at == SIZE && memcmp(g_dst, g_src, SIZE) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(from[0]);
+}
+#endif
+
 static void test_files(void)
 {
     size_t size, i;
@@ -197,7 +239,7 @@ static void test_files(void)
     CHECK(read_bytes_of(scratch[2], g_dst, SIZE) == SIZE && memcmp(g_src, g_dst, SIZE) == 0);
     CHECK(read_bytes_of(scratch[3], g_dst, 1) == SIZE_MAX);
     /* the bytes that lmc_compress makes, of every dtype */
-    for (i = 0; i < LMC_DTYPE_COUNT; i++) {
+    for (i = 0; i < LMC__DTYPE_COUNT; i++) {
         const enum lmc_dtype dtype = (enum lmc_dtype)i;
         static uint8_t of_file[sizeof g_enc];
         CHECK_STATUS(lmc_compress(g_enc, sizeof g_enc, &size, g_src, SIZE, dtype, NULL), LMC_OK);
@@ -274,11 +316,132 @@ static void test_files(void)
         close(fd);
         CHECK_STATUS(stream.read(stream.user, g_dst, 1000, &got), LMC_ERR_READ);
         CHECK_STATUS(lmc_fd_source(&source, -1), LMC_ERR_READ);
+        test_nonblocking_pipes();
         CHECK_STATUS(lmc_fd_source(NULL, 0), LMC_ERR_ARGUMENT);
     }
 #endif
     (void)memory;
     for (i = 0; i < 4; i++) remove(scratch[i]);
+}
+#endif
+
+#if defined(LMC_PTHREADS) && defined(__linux__)
+static void remove_tree(const char *path)
+{
+    struct dirent *entry;
+    DIR *const dir = opendir(path);
+    char below[FILENAME_MAX + 300];
+    while (dir && (entry = readdir(dir)) != NULL) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        (void)snprintf(below, sizeof below, "%.*s/%s", FILENAME_MAX, path, entry->d_name);
+        remove_tree(below);
+    }
+    if (dir) closedir(dir);
+    remove(path);
+}
+
+/* Writes files: "PATH=TEXT" each, until NULL. Directories are made. */
+static unsigned count_workers(const char *const *files)
+{
+    static char root[FILENAME_MAX + 16], path[2 * FILENAME_MAX];
+    unsigned n;
+    strcpy(root, scratch[3]);
+    remove_tree(root);
+    mkdir(root, 0777);
+    for (; *files; files++) {
+        const char *const text = strchr(*files, '=') + 1;
+        char *p;
+        (void)snprintf(path, sizeof path, "%s/%.*s", root, (int)(text - 1 - *files), *files);
+        for (p = path + strlen(root) + 1; (p = strchr(p, '/')) != NULL; *p++ = '/') {
+            *p = 0;
+            mkdir(path, 0777);
+        }
+        write_bytes_to(path, text, strlen(text));
+    }
+    n = t_default_workers(root);
+    remove_tree(root);
+    return n;
+}
+
+#define STATUS "proc/thread-self/status="
+#define GROUP "proc/self/cgroup="
+#define FS "sys/fs/cgroup/"
+
+/* Affinity and quotas of control groups, of both versions, nested, hidden, and with odd content. */
+static void test_default_workers(void)
+{
+    static char long_lines[20000], long_mask[9000];
+    static const struct {
+        unsigned n;
+        const char *files[8];
+    } cases[] = {
+        {3, {STATUS "Name:\tx\nCpus_allowed:\t00000000,00000007\nCpus_allowed_list:\t0-2\n"}},
+        {16, {STATUS "Cpus_allowed:\tffffffff,ffffffff,ffffffff\n"}},
+        {2, {STATUS "Cpus_allowed:\t5"}},
+        /* version 2 */
+        {2, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max=200000 100000\n"}},
+        {3, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max=200001 100000\n"}},
+        {1, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a", FS "a/cpu.max=1000 100000"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max=max 100000\n"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max=3200000 100000\n"}},
+        {5, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/\n", FS "cpu.max=500000 100000\n"}},
+        /* the least of all levels */
+        {2,
+         {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a/b b/c\n", FS "a/b b/c/cpu.max=max 100000\n",
+          FS "a/b b/cpu.max=200000 100000\n", FS "a/cpu.max=400000 100000\n"}},
+        {4,
+         {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a/b/c\n",
+          FS "a/b/c/x=", FS "a/cpu.max=400000 100000\n"}},
+        /* a container whose own group stands at the root, under the host's name, or out of sight */
+        {3, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/docker/x\n", FS "cpu.max=250000 100000\n"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/../x\n", FS "cpu.max=100000 100000\n"}},
+        /* version 1 */
+        {2,
+         {STATUS "Cpus_allowed:\tff\n", GROUP "9:cpuset:/\n4:cpuacct,cpu:/d/x\n0::/\n",
+          FS "cpu/d/x/cpu.cfs_quota_us=150000\n", FS "cpu/d/x/cpu.cfs_period_us=100000\n",
+          FS "cpu/d/cpu.cfs_quota_us=-1\n", FS "cpu/d/cpu.cfs_period_us=100000\n"}},
+        {3,
+         {STATUS "Cpus_allowed:\tff\n", GROUP "4:cpu:/d/x\n", FS "cpu/cpu.cfs_quota_us=30000\n",
+          FS "cpu/cpu.cfs_period_us=10000\n"}},
+        {8,
+         {STATUS "Cpus_allowed:\tff\n", GROUP "4:cpuset:/d\n5:cpuacct:/d\n1:name=cpu:/d\n",
+          FS "cpu/d/cpu.cfs_quota_us=10000\n", FS "cpu/d/cpu.cfs_period_us=10000\n"}},
+        /* what no kernel writes, limits nothing */
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max="}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max=100000\n"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max=0 100000\n"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max=-5 100000\n"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max=100000 0\n"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n", FS "a/cpu.max=100000 -1\n"}},
+        {8,
+         {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n",
+          FS "a/cpu.max=99999999999999999999999999 1000\n"}},
+        {1,
+         {STATUS "Cpus_allowed:\tff\n", GROUP "0::/a\n",
+          FS "a/cpu.max=1 99999999999999999999999999\n"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0\n:\n::\n0:\n0::\n\n::a\ncpu"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", GROUP "0::////\n", FS "a/cpu.max=1 1"}},
+        {8, {STATUS "Cpus_allowed:\tff\n"}},
+        {8, {STATUS "Cpus_allowed:\tff\n", "proc/self/cgroup/x="}},
+    };
+    static const char *const none[] = {NULL};
+    const char *const files[] = {long_mask, long_lines, FS "cpu.max=300000 100000", NULL};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        t_note("default workers, case %lu", (unsigned long)i);
+        CHECK(count_workers(cases[i].files) == cases[i].n);
+    }
+    /* without /proc the system says how many CPUs there are */
+    CHECK(count_workers(none) >= 1);
+    /* lines that do not fit are passed over, and those behind them count */
+    memset(long_mask, 'x', sizeof long_mask - 1);
+    memcpy(long_mask, STATUS, sizeof STATUS - 1);
+    memcpy(long_mask + sizeof long_mask - 30, "\nCpus_allowed:\tff\n", 18);
+    memset(long_lines, 'a', sizeof long_lines - 1);
+    memcpy(long_lines, GROUP "0::/", sizeof GROUP + 3);
+    memcpy(long_lines + sizeof long_lines - 30, "\n0::/\n", 6);
+    CHECK(count_workers(files) == 3);
+    CHECK(lmc_default_workers() >= 1 && lmc_default_workers() <= 16);
 }
 #endif
 
@@ -323,7 +486,9 @@ static void test_pool(void)
         lmc_pool_free(pool);
     }
     CHECK_STATUS(lmc_pool_open(NULL, 1, NULL), LMC_ERR_ARGUMENT);
-    CHECK_STATUS(lmc_pool_open(&pool, 0, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_pool_open(&pool, 0, NULL), LMC_OK);
+    CHECK(lmc_pool_parallel(pool)->n_workers == lmc_default_workers());
+    lmc_pool_free(pool);
     CHECK_STATUS(lmc_pool_open(&pool, 1025, NULL), LMC_ERR_ARGUMENT);
     CHECK(lmc_pool_parallel(NULL) == NULL);
     lmc_pool_free(NULL);
@@ -377,7 +542,7 @@ static void test_arrays(void)
         switch (k) {
         case 0: bad[1].name = bad[0].name; break;
         case 1: bad[0].dtype = LMC_AUTO; break;
-        case 2: bad[0].dtype = (enum lmc_dtype)LMC_DTYPE_COUNT; break;
+        case 2: bad[0].dtype = (enum lmc_dtype)LMC__DTYPE_COUNT; break;
         case 3: bad[0].shape = huge; break;
         case 4: bad[0].dtype = LMC_F4, bad[0].rank = 1, bad[0].shape = &odd; break;
         case 5: bad[0].data = NULL; break;
@@ -421,7 +586,7 @@ static void test_texts(void)
     size_t i, place;
     for (i = 0; i < sizeof cases / sizeof *cases; i++)
         for (place = 0; place < 3; place++) { /* a tensor's name, a key, a value */
-            lmc_array array = {"w", LMC_U8, 1, NULL, g_src};
+            lmc_array array = LMC_ARRAY("w", LMC_U8, 1, NULL, g_src);
             lmc_text texts[2] = {{"k", "v"}, {"l", ""}};
             lmc_memory memory;
             lmc_sink sink;
@@ -682,7 +847,7 @@ static enum lmc_status use_quantizer(const void *options)
 #endif
 static enum lmc_status use_writer(const void *options)
 {
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     lmc_writer *writer = NULL;
     enum lmc_status status;
     sink.write = discard;
@@ -755,21 +920,21 @@ static void test_options(void)
                 ENDS_WITH(lmc_block_options, prediction_size)},
                {"block_decode", use_block_decode, sizeof(lmc_block_options), 1},
                {"tensor_encode", use_tensor_encode, sizeof(lmc_tensor_options),
-                ENDS_WITH(lmc_tensor_options, prediction_size)},
+                ENDS_WITH(lmc_tensor_options, quantizer)},
                {"tensor_decode", use_tensor_decode, sizeof(lmc_tensor_options), 1},
 #ifndef LMC_NO_QUANTIZE
                {"quantizer", use_quantizer, sizeof(lmc_quantizer_options),
-                ENDS_WITH(lmc_quantizer_options, alloc_user)},
+                ENDS_WITH(lmc_quantizer_options, allocator)},
 #endif
                {"writer", use_writer, sizeof(lmc_writer_options),
-                ENDS_WITH(lmc_writer_options, alloc_user)},
+                ENDS_WITH(lmc_writer_options, allocator)},
                {"restore", use_restore, sizeof(lmc_restore_options),
-                ENDS_WITH(lmc_restore_options, reserved)},
+                ENDS_WITH(lmc_restore_options, allocator)},
                {"reader", use_reader, sizeof(lmc_reader_options),
-                ENDS_WITH(lmc_reader_options, parallel_reads)},
+                ENDS_WITH(lmc_reader_options, allocator)},
                {"salvage", use_salvage, sizeof(lmc_reader_options), 1},
                {"compress", use_compress, sizeof(lmc_compress_options),
-                ENDS_WITH(lmc_compress_options, alloc_user)}};
+                ENDS_WITH(lmc_compress_options, allocator)}};
     const lmc_sink sink = lmc_memory_sink(&options_memory);
     size_t i, size;
     CHECK_STATUS(lmc_compress(g_enc, sizeof g_enc, &size, g_src, 5000, LMC_BF16, NULL), LMC_OK);
@@ -844,10 +1009,261 @@ static void refuse_reserved(void)
     }
 }
 
+/* Structs of callbacks with reserved words that are not zero: of a newer program. */
+static void refuse_reserved_of_callbacks(void)
+{
+    unsigned i, n_workers = 2;
+    for (i = 0; i < 2; i++) {
+        static const uint8_t bytes[64] = {0};
+        const uint64_t word = (uint64_t)1 << (i ? 63 : 0);
+        lmc_memory memory = LMC_DEFAULTS, out = LMC_DEFAULTS;
+        lmc_sink sink = lmc_memory_sink(&out);
+        lmc_source source;
+        lmc_stream stream;
+        lmc_reader *reader = NULL;
+        lmc_writer *writer = NULL;
+        lmc_base base = lmc_reader_base(NULL);
+        lmc_parallel parallel = t_parallel(&n_workers);
+        lmc_writer_options options = LMC_WRITER_OPTIONS();
+        lmc_tensor_options tensor_options = LMC_TENSOR_OPTIONS(LMC_U8);
+        lmc_snapshot_extent extent;
+        lmc_snapshot_info info;
+        uint8_t coded[200];
+        size_t size;
+        lmc_file file = LMC_DEFAULTS;
+        uint8_t id[LMC_FINGERPRINT_SIZE];
+        memory.data = (uint8_t *)(uintptr_t)bytes;
+        memory.size = sizeof bytes;
+        source = lmc_memory_source(&memory);
+        stream = lmc_memory_stream(&memory);
+        source.reserved[i] = stream.reserved[i] = base.reserved[i] = parallel.reserved[i] = word;
+        CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_ERR_UNSUPPORTED);
+        CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, NULL), LMC_ERR_UNSUPPORTED);
+        CHECK_STATUS(lmc_snapshot_probe(&source, &info), LMC_ERR_UNSUPPORTED);
+        CHECK_STATUS(lmc_snapshot_measure(&source, &extent), LMC_ERR_UNSUPPORTED);
+        file.path = "f";
+        file.size = sizeof bytes;
+        CHECK_STATUS(lmc_file_identify(&file, NULL, &stream, NULL, NULL), LMC_ERR_UNSUPPORTED);
+        CHECK_STATUS(lmc_base_identify(&base, id, NULL), LMC_ERR_UNSUPPORTED);
+        options.base = &base;
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_ERR_UNSUPPORTED);
+        options.base = NULL;
+        options.parallel = &parallel;
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_ERR_UNSUPPORTED);
+        tensor_options.parallel = &parallel;
+        CHECK_STATUS(lmc_tensor_encode(coded, sizeof coded, &size, bytes, sizeof bytes,
+                                       &tensor_options, NULL, 0),
+                     LMC_ERR_UNSUPPORTED);
+        CHECK_STATUS(lmc_tensor_decode(coded, 64, bytes, 64, &tensor_options, NULL, 0),
+                     LMC_ERR_UNSUPPORTED);
+        CHECK(lmc_tensor_workspace_size(&tensor_options) == 0);
+        options.parallel = NULL;
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK);
+        CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+        CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_ERR_UNSUPPORTED);
+        lmc_writer_free(writer);
+        sink.reserved[i] = word;
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_ERR_UNSUPPORTED);
+        lmc_memory_free(&out);
+    }
+}
+
+static void *reallocate(void *user, void *ptr, size_t old_size, size_t new_size)
+{
+    (void)user;
+    (void)old_size;
+    if (new_size) return realloc(ptr, new_size);
+    free(ptr);
+    return NULL;
+}
+
+/* An allocator whose reserved words are not zero, or that has no function, is refused. */
+static void refuse_allocators(void)
+{
+    unsigned i;
+    for (i = 0; i < 4; i++) {
+        lmc_memory out = LMC_DEFAULTS;
+        const lmc_sink sink = lmc_memory_sink(&out);
+        const lmc_source source = lmc_memory_source(&out);
+        const lmc_stream stream = lmc_memory_stream(&out);
+        const lmc_base base = lmc_reader_base(NULL);
+        lmc_allocator allocator = LMC_DEFAULTS;
+        lmc_reader *reader = NULL;
+        lmc_writer *writer = NULL;
+        lmc_writer_options writer_options = LMC_WRITER_OPTIONS();
+        lmc_reader_options reader_options = LMC_READER_OPTIONS();
+        lmc_restore_options restore_options = LMC_RESTORE_OPTIONS();
+        lmc_file file = LMC_DEFAULTS;
+        uint8_t id[LMC_FINGERPRINT_SIZE];
+        const enum lmc_status wanted = i == 3 ? LMC_ERR_ARGUMENT : LMC_ERR_UNSUPPORTED;
+        if (i != 3) allocator.reallocate = reallocate;
+        if (i < 2) allocator.reserved[i] = 1;
+        writer_options.allocator = reader_options.allocator = restore_options.allocator =
+            &allocator;
+        file.path = "f";
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, &writer_options), i == 2 ? LMC_OK : wanted);
+        lmc_writer_free(writer);
+        if (i == 2) {
+            lmc_memory_free(&out);
+            continue;
+        }
+        CHECK_STATUS(lmc_reader_open(&reader, &source, &reader_options), wanted);
+        CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &restore_options), wanted);
+        CHECK_STATUS(lmc_file_identify(&file, NULL, &stream, NULL, &allocator), wanted);
+        CHECK_STATUS(lmc_base_identify(&base, id, &allocator), wanted);
+    }
+}
+
+/* Two tensors, of which the second equals the first one of file 0; hints of both. */
+static void write_two(lmc_writer *writer, const char *path, const lmc_tensor_hints *hints)
+{
+    const uint64_t shape = 20000;
+    lmc_tensor tensors[2];
+    lmc_file file = LMC_DEFAULTS;
+    tensors[0] = t_tensor("a", "U8", 1, &shape, 0, shape);
+    tensors[1] = t_tensor("b", "U8", 1, &shape, shape, shape);
+    file.path = path;
+    file.size = 2 * shape;
+    file.n_tensors = 2;
+    file.tensors = tensors;
+    if (hints) { /* in any order, and the last ones count */
+        const lmc_tensor_hints none = LMC_TENSOR_HINTS();
+        CHECK_STATUS(lmc_writer_add_hints(writer, 1, &none), LMC_OK);
+        CHECK_STATUS(lmc_writer_add_hints(writer, 0, hints), LMC_OK);
+        CHECK_STATUS(lmc_writer_add_hints(writer, 1, hints + 1), LMC_OK);
+    }
+    CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_U8), LMC_OK);
+    CHECK_STATUS(lmc_writer_write(writer, g_src, 40000), LMC_OK);
+    CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+}
+
+static enum lmc_status read_own(void *user, size_t file_number, uint64_t offset, void *dst,
+                                size_t size)
+{
+    (void)user, (void)file_number;
+    memcpy(dst, g_src + offset, size);
+    return LMC_OK;
+}
+
+/* A number may be any size_t and takes no memory; hints find their tensors, also in a copied file;
+ * words of later versions are refused. */
+static void test_hints(void)
+{
+    const size_t numbers[4] = {2, 100, (size_t)1 << 28, SIZE_MAX};
+    lmc_memory plain = LMC_DEFAULTS;
+    lmc_sink sink = lmc_memory_sink(&plain);
+    lmc_writer *writer = NULL;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    size_t sizes[3];
+    unsigned i;
+    t_note("hints");
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    write_two(writer, "f", NULL);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
+    source = lmc_memory_source(&plain);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+    for (i = 0; i < 3; i++) { /* file 0, and without hints, with hints, copied with hints */
+        lmc_memory out = LMC_DEFAULTS;
+        lmc_writer_options options = LMC_WRITER_OPTIONS();
+        lmc_tensor_hints hints[2];
+        lmc_twin twins[2];
+        sink = lmc_memory_sink(&out);
+        options.read_back = read_own;
+        memset(twins, 0, sizeof twins);
+        twins[1].offset = 20000;
+        hints[0] = hints[1] = LMC_TENSOR_HINTS();
+        hints[0].twin = &twins[0];
+        hints[1].twin = &twins[1];
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK);
+        write_two(writer, "e", NULL);
+        if (i < 2) write_two(writer, "f", i ? hints : NULL);
+        else {
+            CHECK_STATUS(lmc_writer_add_hints(writer, 1, &hints[1]), LMC_OK);
+            CHECK_STATUS(lmc_writer_add_hints(writer, 0, &hints[0]), LMC_OK);
+            CHECK_STATUS(lmc_writer_copy_file(writer, reader, 0), LMC_OK);
+        }
+        CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+        lmc_writer_free(writer);
+        sizes[i] = out.size;
+        lmc_memory_free(&out);
+    }
+    CHECK(sizes[0] - sizes[1] > sizes[0] / 3 && sizes[2] == sizes[1]);
+    for (i = 0; i < 8; i++) {
+        const uint64_t shape = 64;
+        lmc_memory out = LMC_DEFAULTS;
+        lmc_tensor_hints hints = LMC_TENSOR_HINTS();
+        lmc_twin twin = LMC_DEFAULTS;
+        lmc_base_part parts[2] = {LMC_DEFAULTS, LMC_DEFAULTS};
+        lmc_array array = LMC_ARRAY("w", LMC_U8, 1, &shape, g_src);
+        const enum lmc_status wanted = i < 4 ? LMC_ERR_ARGUMENT : LMC_ERR_UNSUPPORTED;
+        sink = lmc_memory_sink(&out);
+        twin.reserved[0] = array.reserved[1] = parts[1].reserved[1] = i > 3;
+        if (i == 4) hints.twin = &twin;
+        hints.base_parts = parts;
+        hints.n_base_parts = i == 5 ? 2 : 1;
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+        if (i < 6)
+            CHECK_STATUS(lmc_writer_add_hints(writer, i < 4 ? numbers[i] : 1, &hints), LMC_OK);
+        if (i < 6) CHECK_STATUS(lmc_writer_copy_file(writer, reader, 0), wanted);
+        else CHECK_STATUS(lmc_writer_add_arrays(writer, "f", &array, 1, NULL, 0), wanted);
+        lmc_writer_free(writer);
+        lmc_memory_free(&out);
+    }
+    lmc_reader_free(reader);
+    lmc_memory_free(&plain);
+}
+
+/* Numbers that no version of the library has. */
+static void refuse_grouping(void)
+{
+    lmc_memory out = LMC_DEFAULTS;
+    const lmc_sink sink = lmc_memory_sink(&out);
+    lmc_writer *writer = NULL;
+    int i;
+    for (i = -1; i <= 3; i++) {
+        lmc_writer_options options = LMC_WRITER_OPTIONS();
+        options.group_files = (enum lmc_grouping)i;
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, &options),
+                     i >= LMC_GROUP_NONE && i <= LMC_GROUP_ALL ? LMC_OK : LMC_ERR_ARGUMENT);
+        if (i >= LMC_GROUP_NONE && i <= LMC_GROUP_ALL) lmc_writer_free(writer);
+    }
+    lmc_memory_free(&out);
+}
+
+/* Hints have the numbers of the file, and arrays are sorted in it: a hint would reach another
+ * tensor. Memory that the sink did not allocate does not grow. */
+static void refuse_misuse(void)
+{
+    uint8_t own[16] = {0};
+    const uint64_t shape = 16;
+    lmc_array array = LMC_DEFAULTS;
+    const lmc_tensor_hints hints = LMC_TENSOR_HINTS();
+    lmc_memory memory = LMC_DEFAULTS, borrowed = LMC_DEFAULTS;
+    const lmc_sink sink = lmc_memory_sink(&memory), onto = lmc_memory_sink(&borrowed);
+    lmc_writer *writer = NULL;
+    array.name = "w";
+    array.dtype = LMC_U8;
+    array.rank = 1;
+    array.shape = &shape;
+    array.data = own;
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_add_hints(writer, 0, &hints), LMC_OK);
+    CHECK_STATUS(lmc_writer_add_arrays(writer, "f", &array, 1, NULL, 0), LMC_ERR_ARGUMENT);
+    lmc_writer_free(writer);
+    lmc_memory_free(&memory);
+    borrowed.data = own;
+    borrowed.size = sizeof own;
+    CHECK_STATUS(onto.write(onto.user, own, 1), LMC_ERR_ARGUMENT);
+    CHECK(borrowed.data == own && borrowed.size == sizeof own);
+    lmc_memory_free(&borrowed); /* which is not freed */
+}
+
 static void test_reserved(void)
 {
     const lmc_block_options block_options = LMC_BLOCK_OPTIONS(LMC_U8);
-    const lmc_array array = {"w", LMC_U8, 1, NULL, g_src};
+    const lmc_array array = LMC_ARRAY("w", LMC_U8, 1, NULL, g_src);
     lmc_array arrays[1];
     const uint64_t shape = 5000;
     lmc_memory memory = LMC_DEFAULTS;
@@ -861,6 +1277,11 @@ static void test_reserved(void)
     static uint8_t ws[8 << 20];
     size_t size;
     refuse_reserved();
+    refuse_reserved_of_callbacks();
+    refuse_allocators();
+    refuse_grouping();
+    test_hints();
+    refuse_misuse();
     memset(&block, 255, sizeof block);
     memset(&written, 255, sizeof written);
     memset(&info, 255, sizeof info);
@@ -1009,19 +1430,21 @@ static enum lmc_status write_moments(lmc_memory *out, const float *moments, size
 {
     const uint64_t shape = n;
     lmc_tensor tensor = t_tensor("v", "F32", 1, &shape, 0, 4 * n);
+    lmc_tensor_hints hints = LMC_TENSOR_HINTS();
     lmc_writer_options options = LMC_DEFAULTS;
     const lmc_sink sink = lmc_memory_sink(out);
     lmc_writer *writer = NULL;
     lmc_file file;
     enum lmc_status status;
     memset(&file, 0, sizeof file);
-    tensor.quantizer = quantizer;
+    hints.quantizer = quantizer;
     file.path = "";
     file.size = 4 * n;
     file.n_tensors = 1;
     file.tensors = &tensor;
     options.may_quantize = 1;
     status = lmc_writer_open(&writer, &sink, &options);
+    if (status == LMC_OK) status = lmc_writer_add_hints(writer, 0, &hints);
     if (status == LMC_OK) status = lmc_writer_begin_file(writer, &file, LMC_F32);
     if (status == LMC_OK) status = lmc_writer_write(writer, moments, 4 * n);
     if (status == LMC_OK) status = lmc_writer_end_file(writer);
@@ -1151,7 +1574,7 @@ static void test_find(void)
     write_named(&memory);
     source = lmc_memory_source(&memory);
     heap.fail_at = -1;
-    options.alloc_user = &heap;
+    options.allocator = t_allocator(&heap);
     CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK);
     for (n_failed = 0; n_failed < 2; n_failed++) { /* tensors, then files */
         heap.calls = 0;
@@ -1276,6 +1699,243 @@ static void test_keys(void)
     }
 }
 
+/* -- probes -- */
+
+/* Bytes in a block of exactly their size; calls and bytes are counted. */
+typedef struct probed {
+    uint8_t *data;
+    uint64_t size;
+    unsigned n_calls;
+    size_t n_bytes;
+    int fails; /* 1: every call */
+} probed;
+
+static enum lmc_status read_probed(void *user, uint64_t offset, void *dst, size_t size)
+{
+    probed *const p = (probed *)user;
+    CHECK(size && offset <= p->size && size <= p->size - offset);
+    p->n_calls++;
+    p->n_bytes += size;
+    if (p->fails) return LMC_ERR_READ;
+    memcpy(dst, p->data + (size_t)offset, size);
+    return LMC_OK;
+}
+
+static enum lmc_status probe(lmc_snapshot_info *info, probed *p)
+{
+    const lmc_source source = {read_probed, p, p->size, {0, 0}};
+    p->n_calls = 0;
+    p->n_bytes = 0;
+    memset(info, 255, sizeof *info);
+    return lmc_snapshot_probe(&source, info);
+}
+
+static enum lmc_status measure(lmc_snapshot_extent *extent, probed *p)
+{
+    const lmc_source source = {read_probed, p, p->size, {0, 0}};
+    return lmc_snapshot_measure(&source, extent);
+}
+
+static probed copy_of(const uint8_t *data, size_t size)
+{
+    probed p = {NULL, 0, 0, 0, 0};
+    p.data = (uint8_t *)malloc(size ? size : 1);
+    if (!p.data) abort();
+    if (size) memcpy(p.data, data, size);
+    p.size = size;
+    return p;
+}
+
+/* A snapshot of n tensors; base: or NULL. */
+static lmc_writer_info write_probed(lmc_memory *memory, const lmc_base *base, size_t n)
+{
+    static char names[200][64];
+    static lmc_array arrays[200];
+    static const uint64_t shape = 1000;
+    const lmc_sink sink = lmc_memory_sink(memory);
+    lmc_writer_options options = LMC_WRITER_OPTIONS();
+    lmc_writer_info written = LMC_DEFAULTS;
+    lmc_writer *writer = NULL;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        arrays[i].name = names[i];
+        sprintf(names[i], "a long name of the tensor with number %u", (unsigned)i);
+        arrays[i].dtype = LMC_U8;
+        arrays[i].rank = 1;
+        arrays[i].shape = &shape;
+        arrays[i].data = g_src + 1000 * i;
+    }
+    options.base = base;
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK);
+    CHECK_STATUS(lmc_writer_add_arrays(writer, "f", arrays, n, NULL, 0), LMC_OK);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    CHECK_STATUS(lmc_writer_get_info(writer, &written), LMC_OK);
+    lmc_writer_free(writer);
+    return written;
+}
+
+/* What a probe finds is what a reader finds; and what is found of the parts of the file. */
+static void probe_good(const lmc_memory *memory, const lmc_writer_info *written, unsigned most)
+{
+    probed p = copy_of(memory->data, memory->size);
+    const lmc_source source = {read_probed, &p, p.size, {0, 0}};
+    lmc_snapshot_info info, checked;
+    lmc_snapshot_extent extent;
+    lmc_reader *reader = NULL;
+    uint64_t runs;
+    CHECK_STATUS(probe(&info, &p), LMC_OK);
+    CHECK(p.n_calls <= most && p.n_bytes <= 4096 + 100);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+    CHECK_STATUS(lmc_reader_get_info(reader, &checked), LMC_OK);
+    lmc_reader_free(reader);
+    CHECK(memcmp(info.fingerprint, written->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    CHECK(checked.n_files == 1 && info.n_files == 0);
+    checked.n_files = checked.n_metadata = 0;
+    checked.n_sections = checked.n_records = 0;
+    CHECK(info.size == memory->size && info.format_major == LMC_FORMAT_MAJOR);
+    CHECK(info.size == checked.size && info.index_offset == checked.index_offset &&
+          info.index_size == checked.index_size && info.features == checked.features &&
+          info.has_base == checked.has_base && info.format_minor == checked.format_minor &&
+          memcmp(info.base_fingerprint, checked.base_fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    CHECK_RESERVED(&info);
+    CHECK_STATUS(measure(&extent, &p), LMC_OK);
+    CHECK(extent.end == memory->size && extent.wanted == memory->size);
+    runs = extent.runs_offset;
+    CHECK(memcmp(p.data + (size_t)runs, "RUN ", 4) == 0);
+    CHECK_RESERVED(&extent);
+    p.fails = 1;
+    CHECK_STATUS(probe(&info, &p), LMC_ERR_READ);
+    CHECK_STATUS(measure(&extent, &p), LMC_ERR_READ);
+    p.fails = 0;
+    /* from nothing, as a pipe is read: each time as much as is wanted, until all is known */
+    for (p.size = 0; measure(&extent, &p) == LMC_ERR_TRUNCATED; p.size = extent.wanted) {
+        CHECK(extent.wanted > p.size && extent.wanted <= memory->size && extent.end == 0);
+        CHECK(extent.runs_offset == (p.size >= runs + 20 ? runs : 0));
+    }
+    CHECK(p.size == memory->size && extent.end == p.size);
+    free(p.data);
+}
+
+static void probe_bad(const lmc_memory *memory)
+{
+    const size_t size = memory->size;
+    lmc_snapshot_info info, good;
+    lmc_snapshot_extent extent;
+    probed p = copy_of(memory->data, size);
+    size_t i, n;
+    unsigned bit;
+    CHECK_STATUS(probe(&good, &p), LMC_OK);
+    free(p.data);
+    for (n = 0; n < size; n++) { /* an interrupted writer, a cut file */
+        if (n == 200 && size > 600) n = size - 400;
+        p = copy_of(memory->data, n);
+        t_note("the first %lu bytes", (unsigned long)n);
+        CHECK_STATUS(probe(&info, &p), n < 8 ? LMC_ERR_NOT_LMC : LMC_ERR_TRUNCATED);
+        CHECK(p.n_calls <= 2 && info.index_size == 0);
+        if (n >= LMC_HEADER_SIZE)
+            CHECK(info.has_base == good.has_base && info.format_major == 1 &&
+                  memcmp(info.base_fingerprint, good.base_fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+        CHECK_STATUS(measure(&extent, &p), LMC_ERR_TRUNCATED);
+        CHECK(extent.wanted > n && extent.wanted <= size);
+        free(p.data);
+    }
+    for (i = 0; i < size; i++) { /* header, index, trailer: a wrong bit */
+        if (i == LMC_HEADER_SIZE) i = (size_t)good.index_offset;
+        for (bit = 0; bit < 8; bit += 7) {
+            enum lmc_status status;
+            p = copy_of(memory->data, size);
+            p.data[i] ^= (uint8_t)(1u << bit);
+            t_note("byte %lu, bit %u", (unsigned long)i, bit);
+            status = probe(&info, &p);
+            CHECK(p.n_calls <= 3);
+            if (i >= size - 8) CHECK_STATUS(status, LMC_ERR_TRUNCATED);
+            else if (i >= size - 40)
+                CHECK(status == LMC_ERR_CHECKSUM && info.index_size == 0 &&
+                      info.has_base == good.has_base);
+            else CHECK(status == LMC_OK && info.index_size == good.index_size);
+            (void)!measure(&extent, &p);
+            free(p.data);
+        }
+    }
+    p = copy_of(memory->data, size); /* both copies of the header are damaged */
+    p.data[0] = p.data[good.index_offset + 20] = 'x';
+    CHECK_STATUS(probe(&info, &p), LMC_ERR_NOT_LMC);
+    CHECK(info.index_size == good.index_size && info.has_base == 0);
+    CHECK_STATUS(measure(&extent, &p), LMC_ERR_NOT_LMC);
+    free(p.data);
+    p = copy_of(memory->data, size - 40); /* of a newer version, without an end */
+    p.data[8] = 2;
+    p.data[9] = 7;
+    CHECK_STATUS(probe(&info, &p), LMC_ERR_VERSION);
+    CHECK(info.format_major == 2 && info.format_minor == 7 && info.features == 0);
+    p.data[8] = 1;
+    p.data[9] = 0;
+    p.data[23] = 128; /* a feature that nobody knows */
+    i = lmc_crc32c(0, p.data, 60);
+    for (n = 0; n < 4; n++) p.data[60 + n] = (uint8_t)(i >> 8 * n);
+    CHECK_STATUS(probe(&info, &p), LMC_ERR_UNSUPPORTED);
+    CHECK(info.features >> 63 && info.has_base == good.has_base);
+    free(p.data);
+    p = copy_of(memory->data, size); /* something follows */
+    p.data = (uint8_t *)realloc(p.data, size + 3);
+    if (!p.data) abort();
+    memset(p.data + size, 0, 3);
+    p.size = size + 3;
+    CHECK_STATUS(probe(&info, &p), LMC_ERR_TRUNCATED);
+    CHECK_STATUS(measure(&extent, &p), LMC_OK);
+    CHECK(extent.end == size);
+    free(p.data);
+}
+
+static void test_probe(void)
+{
+    lmc_memory whole = LMC_DEFAULTS, delta = LMC_DEFAULTS, many = LMC_DEFAULTS, bad = LMC_DEFAULTS;
+    lmc_source source;
+    lmc_snapshot_info info;
+    lmc_snapshot_extent extent;
+    lmc_writer_info written;
+    lmc_reader *reader = NULL;
+    lmc_base base;
+    size_t i;
+    t_fill(g_src, SIZE, T_RANDOM, LMC_U8, 3);
+    CHECK_STATUS(lmc_snapshot_probe(NULL, &info), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_snapshot_measure(NULL, &extent), LMC_ERR_ARGUMENT);
+    source = lmc_memory_source(&whole);
+    CHECK_STATUS(lmc_snapshot_probe(&source, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_snapshot_measure(&source, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_snapshot_probe(&source, &info), LMC_ERR_NOT_LMC);
+    source.size = (uint64_t)1 << 63;
+    CHECK_STATUS(lmc_snapshot_probe(&source, &info), LMC_ERR_LIMIT);
+    CHECK_STATUS(lmc_snapshot_measure(&source, &extent), LMC_ERR_LIMIT);
+    written = write_probed(&whole, NULL, 20);
+    CHECK(written.from_base_size == 0 && written.from_base_encoded_size == 0);
+    CHECK(written.coded_size > 20000 && written.coded_size < 30000);
+    probe_good(&whole, &written, 2);
+    probe_bad(&whole);
+    source = lmc_memory_source(&whole);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+    base = lmc_reader_base(reader);
+    for (i = 0; i < 10000; i += 500) g_src[i]++;
+    written = write_probed(&delta, &base, 20);
+    CHECK(written.from_base_size >= 10000 && written.from_base_size <= written.coded_size);
+    CHECK(written.from_base_encoded_size > 0 && written.from_base_encoded_size < written.size);
+    probe_good(&delta, &written, 2);
+    probe_bad(&delta);
+    lmc_reader_free(reader);
+    written = write_probed(&many, NULL, 200); /* the index is not in the tail that a probe reads */
+    probe_good(&many, &written, 2);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_OK);
+    base = lmc_reader_base(reader);
+    t_fill(g_src, SIZE, T_RANDOM, LMC_U8, 4); /* this base is no help */
+    written = write_probed(&bad, &base, 20);
+    CHECK(written.from_base_size == 0 && written.from_base_encoded_size == 0);
+    lmc_reader_free(reader);
+    lmc_memory_free(&whole);
+    lmc_memory_free(&delta);
+    lmc_memory_free(&many);
+    lmc_memory_free(&bad);
+}
+
 int main(int argc, char **argv)
 {
     t_begin(argc, argv);
@@ -1288,6 +1948,9 @@ int main(int argc, char **argv)
     name_scratch(argv[0]);
     test_files();
 #endif
+#if defined(LMC_PTHREADS) && defined(__linux__)
+    test_default_workers();
+#endif
 #ifdef LMC_PTHREADS
     test_pool();
 #endif
@@ -1297,6 +1960,7 @@ int main(int argc, char **argv)
     test_one_call_progress();
     test_options();
     test_reserved();
+    test_probe();
     test_block_options();
     test_copy();
 #ifndef LMC_NO_QUANTIZE

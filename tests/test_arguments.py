@@ -65,7 +65,8 @@ class Arguments(Case):
         for word in ("list", "ls", "info"):
             self.assertEqual(self.lmc(word, "a.lmc").stdout, self.lmc("-l", "a.lmc").stdout)
         self.lmc("test", "a.lmc")
-        for word in ("decompress", "restore", "extract"):
+        self.lmc("-f", "pack", "a")
+        for word in ("decompress", "restore", "extract", "unpack"):
             self.lmc("-f", word, "-o", "b", "a.lmc")
             self.assertEqual(self.read("b"), b"hello")
         self.assertEqual(self.lmc("version").stdout, self.lmc("--version").stdout)
@@ -188,6 +189,16 @@ class Outputs(Case):
             p.stdout.close()
             self.assertEqual((p.stderr.read(), p.wait()), (b"", 0))
             p.stderr.close()
+
+    def test_urls(self):
+        """They were files that do not exist."""
+        for args in ("-l",), ("-d",), ("-t",), ("cat",), ("stats",), ("verify",), ("diff", "x"):
+            self.write("x", b"x")
+            for url in "https://host/model.lmc", "s3://bucket/model.lmc":
+                self.refuses(*args, url, code=1, says="lmc reads no URLs: curl -L URL | lmc -d, or lmc_codec.open(URL) in Python")
+        for url in "https://host/model.safetensors", "https://host/model.safetensors.lmc", "s3://bucket/model":
+            for args in (url,), ("--rm", url), ("--base", url, "x"), ("x", "-o", url), ("series", "s", "add", url):
+                self.refuses(*args, code=4 if "--base" in args else 1, says="lmc reads no URLs")
 
     def test_not_a_regular_file(self):
         """lmc made /dev/null.lmc, and waited for a FIFO."""

@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 
-from test_command import LMC, Case, bf16, f32, main, moved, safetensors
+from test_command import LMC, ROOT, Case, bf16, f32, gguf, main, moved, npy, safetensors
+from torch_files import torch_file
 
 
 class Messages(Case):
@@ -349,6 +350,169 @@ class Chains(Case):
         os.mkdir(self.path("s/d.lmc"))
         os.mkfifo(self.path("s/e.lmc"))
         self.restores("s/4.lmc", self.data[4])
+
+
+class Ways(Case):
+    """A base of files is found in whatever way its files were read for the delta: by containers, as plain bytes, as arrays."""
+
+    HOW = ((), ("--opaque",), ("--dtype", "BF16"))
+
+    def contents(self, weights):
+        n = len(weights) // 2
+        return {
+            "a.npy": npy("<f2", [n], weights),
+            "a.safetensors": safetensors([("w", "BF16", [n], weights)]),
+            "a.gguf": gguf([("w", "BF16", [n], weights)]),
+            "a.pt": torch_file({"w": ("torch.BFloat16Storage", "0", n, 0, [n], [1])}, {"0": weights}),
+        }
+
+    def setUp(self):
+        super().setUp()
+        weights = bf16(9600)
+        self.old, self.new = self.contents(weights), self.contents(moved(weights, 2, 0.01))
+
+    def delta(self, how, base, new, *args):
+        """Also checks that a delta is made."""
+        self.lmc("-q", "-f", *how, "--base", base, new, "-o", "d.lmc", *args)
+        self.assertIn("base_fingerprint", self.listing("d.lmc"))
+
+    def test_files_by_every_verb(self):
+        """lmc -d did not find plain bytes in a .npy or .pt file without --opaque, and a pipe found nothing by the delta's tables."""
+        for name, old in self.old.items():
+            new = self.new[name]
+            self.assertEqual(len(old), len(new))
+            self.write(name, old)
+            self.write("new/" + name, new)
+            for how in self.HOW:
+                self.delta(how, name, "new/" + name)
+                delta, options = self.read("d.lmc"), ("--no-search", "--base", name)
+                for told in self.HOW:
+                    self.restores("d.lmc", new, *told, *options)
+                    self.assertEqual(self.lmc("-dc", *told, *options, stdin=delta).stdout, new)
+                    self.lmc("-t", *told, *options, stdin=delta)
+                self.lmc("verify", *options, "d.lmc")
+                self.assertEqual(self.lmc("-dc", "-q", *options[1:], "d.lmc").stdout, new)
+                self.lmc("rebase", "-f", "--onto", "none", *options, "d.lmc", "-o", "whole.lmc")
+                self.restores("whole.lmc", new, "--no-search")
+                self.lmc("salvage", *options[1:], "d.lmc", "-o", "saved", says="is whole")
+                shutil.rmtree(self.path("saved"))
+                self.write("live/" + name, old)
+                self.lmc("apply", "d.lmc", "live/" + name)
+                self.assertEqual(self.read("live/" + name), new)
+                self.lmc("apply", "d.lmc", "live/" + name, says="holds what d.lmc restores already")
+
+    def test_directories_whose_layout_changes(self):
+        """Another size of one file: then the delta's tables do not fit, and the files must be read in the right way."""
+        for name in self.old:
+            self.write("old/" + name, self.old[name])
+            self.write("new/" + name, self.new[name])
+        self.write("old/log", b"step 1\n")
+        self.write("new/log", b"step 1\nstep 2\n")
+        for how in self.HOW:
+            self.delta(how, "old", "new")
+            for told in self.HOW:
+                self.restores("d.lmc", self.snapshot("new"), *told, "--no-search", "--base", "old")
+                self.lmc("-t", *told, "--no-search", "--base", "new", "--base", "old", "d.lmc")
+                self.lmc("-t", *told, "--no-search", "--base", "old", stdin=self.read("d.lmc"))
+            self.write("beside/d.lmc", self.read("d.lmc"))
+            shutil.copytree(self.path("old"), self.path("beside/old"))
+            self.lmc("-t", "beside/d.lmc")  # found by its name
+            shutil.copytree(self.path("old"), self.path("live"))
+            self.lmc("apply", "d.lmc", "live")
+            self.assertEqual(self.snapshot("live"), self.snapshot("new"))
+            # a chain
+            shutil.copytree(self.path("new"), self.path("next"))
+            self.write("next/a.npy", self.contents(moved(bf16(9600), 2, 0.01, 7))["a.npy"])
+            self.lmc("-q", "-f", *how, "--base", "d.lmc", "--base", "old", "next", "-o", "e.lmc")
+            self.restores("e.lmc", self.snapshot("next"), "--no-search", "--base", "d.lmc", "--base", "old")
+            for path in ("live", "beside", "next"):
+                shutil.rmtree(self.path(path))
+
+    def test_shards_are_one_base_together(self):
+        """A checkpoint whose shards are a snapshot each could not be the base of a delta against the whole."""
+        parts = {k: [("%s.%d" % (k, i), "BF16", [4000], bf16(4000, 10 * ord(k) + i)) for i in range(2)] for k in "abc"}
+        for k, tensors in parts.items():
+            self.write("old/%s.safetensors" % k, safetensors(tensors))
+            self.write("new/%s.safetensors" % k, safetensors([t[:3] + (moved(t[3], 2, 0.01),) for t in tensors]))
+            self.lmc("-q", "old/%s.safetensors" % k, "-o", "%s.lmc" % k)
+            self.write("shards/%s.lmc" % k, self.read(k + ".lmc"))
+        self.lmc("-q", "old", "-o", "whole.lmc")
+        self.lmc("-q", "--base", "whole.lmc", "new", "-o", "d.lmc")
+        os.unlink(self.path("whole.lmc"))
+        want, named = self.snapshot("new"), ["--base", "a.lmc", "--base", "c.lmc", "--base", "b.lmc"]
+        self.lmc("-t", "--no-search", "--base", "shards", "--base", "a.lmc", "d.lmc", says="not the base that is needed: a.lmc")
+        for options in (named, ["--base", "shards"]):
+            self.restores("d.lmc", want, "--no-search", *options)
+            self.lmc("-t", "--no-search", *options, stdin=self.read("d.lmc"))
+            self.lmc("verify", "--no-search", *options, "d.lmc")
+        self.assertEqual(self.lmc("cat", *named, "d.lmc", "b.1").stdout, moved(parts["b"][1][3], 2, 0.01))
+        self.refuses("-t", "--no-search", *named[:4], "d.lmc", code=4, says="needs the base")  # one is missing
+        data = bytearray(self.read("c.lmc"))
+        data[len(data) // 2] ^= 1
+        self.write("c.lmc", data)
+        self.refuses("-t", "--no-search", *named, "d.lmc", code=3, says="c.lmc: ")  # damaged, and named
+
+    def test_another_content_is_refused_in_every_way(self):
+        for name, old in self.old.items():
+            self.write(name, old)
+            self.write("new/" + name, self.new[name])
+            for how in self.HOW:
+                self.delta(how, name, "new/" + name)
+                wrong = bytearray(old)
+                wrong[-len(old) // 3] ^= 1
+                self.write("wrong/" + name, bytes(wrong))
+                for told in self.HOW:
+                    self.refuses("-t", *told, "--no-search", "--base", "wrong/" + name, "d.lmc", code=4, says="needs the base")
+                    self.lmc("-t", *told, "--no-search", "--base", "wrong/" + name, code=4, says="needs the base", stdin=self.read("d.lmc"))
+
+    def test_the_source_of_a_damaged_base(self):
+        """The file beside a damaged base from which the base was made with --opaque was not read in its place."""
+        for how in self.HOW:
+            self.write("a.npy", self.old["a.npy"])
+            self.lmc("-q", "-f", *how, "a.npy")
+            self.write("b.npy", self.new["a.npy"])
+            self.delta(how, "a.npy.lmc", "b.npy")
+            data = bytearray(self.read("a.npy.lmc"))
+            data[len(data) // 2] ^= 1
+            self.write("a.npy.lmc", data)
+            self.lmc("-df", "d.lmc", "-o", "out", says="its copy a.npy is read instead")
+            self.assertEqual(self.read("out"), self.new["a.npy"])
+
+    def test_a_base_is_read_again_only_if_need_be(self):
+        """A base that is right at once is read once; a wrong one is not read again for each delta of a chain."""
+        n = 200000
+        big = npy("<f2", [n], bf16(n))
+        self.write("0.npy", big)
+        os.mkdir(self.path("s"))
+        for i in range(1, 4):
+            self.write("%d.npy" % i, npy("<f2", [n], moved(bf16(n), 2, 0.01 * i, i)))
+            self.lmc("-q", "--base", "%d.npy" % (i - 1), "%d.npy" % i, "-o", "s/%d.lmc" % i)
+        def count(base, code):
+            p = subprocess.Popen([LMC, "-q", "-t", "--base", base, "s/3.lmc"], cwd=self.dir, stderr=subprocess.DEVNULL)
+            os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
+            with open("/proc/%d/io" % p.pid) as file:
+                n = int(re.search(r"rchar: (\d+)", file.read()).group(1))
+            self.assertEqual(p.wait(), code)
+            return n
+        if not os.path.exists("/proc/self/io"):
+            self.skipTest("no /proc/PID/io")
+        other = 300000  # headers, indices, deltas, libraries
+        self.assertLess(count("0.npy", 0), 2 * len(big) + other)  # for its fingerprint, and as a prediction
+        self.write("wrong.npy", npy("<f2", [n], bf16(n, 5)))
+        delta = os.path.getsize(self.path("s/3.lmc"))  # whose payload is checked
+        self.assertLess(count("wrong.npy", 4), 2 * len(big) + delta + other)  # by its container, and as bytes
+
+    def test_vectors_through_a_pipe(self):
+        """Each valid vector whose base is files; some need tables that a pipe does not have yet."""
+        later = "delta_base_torch", "delta_base_torch_parent", "delta_base_unknown_size"
+        with open(os.path.join(ROOT, "spec", "vectors", "manifest.json")) as file:
+            vectors = [v for v in json.load(file)["valid"] if v["name"].startswith("delta_base_") and "foreign" in v["needs"]]
+        self.assertGreater(len(vectors), 12)
+        root = os.path.join(ROOT, "spec", "vectors")
+        for v in vectors:
+            with open(os.path.join(root, "valid", v["name"] + ".lmc"), "rb") as file:
+                bases = [x for path in v["base"] for x in ("--base", os.path.join(root, path))]
+                self.lmc("-t", "--no-search", *bases, stdin=file.read(), code=4 if v["name"] in later else 0)
 
 
 class Needless(Case):

@@ -90,7 +90,7 @@ static enum lmc_status read_base(void *user, size_t number, uint64_t offset, voi
 
 static lmc_base make_base(enum lmc_dtype dtype, size_t size)
 {
-    lmc_base base;
+    lmc_base base = LMC_DEFAULTS;
     memset(&base, 0, sizeof base);
     memset(&g_base_file, 0, sizeof g_base_file);
     g_base_file.shape = size / (lmc_dtype_bits(dtype) / 8);
@@ -134,7 +134,7 @@ static enum lmc_status write_arrays(const one_case *t, t_memory *out)
     lmc_writer *writer;
     lmc_file file;
     lmc_base base;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     enum lmc_status status;
     char names[9][2];
     size_t at = 0, i, n = 0;
@@ -164,7 +164,6 @@ static enum lmc_status write_arrays(const one_case *t, t_memory *out)
             tensors[4 + i].offset += at;
             memset(&twins[i], 0, sizeof twins[i]);
             twins[i].offset = tensors[i].offset;
-            tensors[4 + i].twin = &twins[i];
         }
         file.n_tensors = 8;
         file.size = 2 * at;
@@ -181,7 +180,12 @@ static enum lmc_status write_arrays(const one_case *t, t_memory *out)
     sink.user = out;
     status = lmc_writer_open(&writer, &sink, &options);
     if (status != LMC_OK) return status;
-    status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
+    for (i = 0; has_twins && i < 4 && status == LMC_OK; i++) {
+        lmc_tensor_hints hints = LMC_TENSOR_HINTS();
+        hints.twin = &twins[i];
+        status = lmc_writer_add_hints(writer, 4 + i, &hints);
+    }
+    if (status == LMC_OK) status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
     for (n = 0; n < (has_twins ? 2u : 1u) && status == LMC_OK; n++) {
         if (t->options & 4) { /* in pieces */
             const size_t cut = at / 3;
@@ -213,8 +217,8 @@ static enum lmc_status read_arrays(const one_case *t, t_memory *in)
     lmc_reader_options reader_options = LMC_DEFAULTS;
     const size_t bytes = lmc_dtype_bits(t->dtype) / 8, whole = t->size / bytes;
     lmc_reader *reader;
-    lmc_stream stream;
-    lmc_source source;
+    lmc_stream stream = LMC_DEFAULTS;
+    lmc_source source = LMC_DEFAULTS;
     lmc_base base;
     enum lmc_status status;
     if (t->has_base) {
@@ -346,7 +350,7 @@ static lmc_quantizer *fit(enum lmc_dtype dtype, size_t size, uint64_t *state)
     lmc_quantizer_options options = LMC_DEFAULTS;
     lmc_quantizer *quantizer = NULL;
     t_memory memory;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     memset(&memory, 0, sizeof memory);
     memory.data = g_two[0];
     memory.size = size;
@@ -499,17 +503,18 @@ static enum lmc_status write_moments(moments *m, const lmc_quantizer *first, t_m
     const uint64_t shape = m->half / 4;
     lmc_writer_options options = LMC_DEFAULTS;
     lmc_tensor tensors[2];
+    lmc_tensor_hints hints = LMC_TENSOR_HINTS();
     lmc_writer *writer;
     lmc_twin twin;
     lmc_file file;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     enum lmc_status status;
     memset(&file, 0, sizeof file);
     memset(&twin, 0, sizeof twin);
     tensors[0] = t_tensor("exp_avg_sq", "F32", 1, &shape, 0, m->half);
     tensors[1] = t_tensor("exp_avg", "F32", 1, &shape, m->half, m->half);
-    tensors[1].quantizer = first;
-    tensors[1].twin = &twin;
+    hints.quantizer = first;
+    hints.twin = &twin;
     file.path = "";
     file.size = 2 * m->half;
     file.n_tensors = 2;
@@ -521,7 +526,8 @@ static enum lmc_status write_moments(moments *m, const lmc_quantizer *first, t_m
     sink.user = out;
     status = lmc_writer_open(&writer, &sink, &options);
     if (status != LMC_OK) return status;
-    status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
+    status = lmc_writer_add_hints(writer, 1, &hints);
+    if (status == LMC_OK) status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
     if (status == LMC_OK) status = lmc_writer_write(writer, m->bytes, file.size);
     if (status == LMC_OK) status = lmc_writer_end_file(writer);
     if (status == LMC_OK) status = lmc_writer_finish(writer);
@@ -539,7 +545,7 @@ static void test_second_moments(void)
         lmc_quantizer_options options = LMC_DEFAULTS;
         lmc_quantizer *first = NULL;
         t_memory out, elements, seconds;
-        lmc_source source;
+        lmc_source source = LMC_DEFAULTS, second_source;
         uint64_t state = i;
         moments m;
         memset(&m, 0, sizeof m);
@@ -563,8 +569,9 @@ static void test_second_moments(void)
         options.dtype = LMC_F32;
         options.role = LMC_ROLE_FIRST_MOMENT;
         options.bits = 6;
-        options.second_elements = source;
-        options.second_elements.user = &seconds;
+        second_source = source;
+        second_source.user = &seconds;
+        options.second_elements = &second_source;
         if (!CHECK_STATUS(lmc_quantizer_fit(&first, &source, &options), LMC_OK)) continue;
         CHECK_STATUS(write_moments(&m, first, &out), LMC_OK);
         CHECK(m.n_read != 0);
@@ -594,7 +601,7 @@ int main(int argc, char **argv)
     g_ws = (uint8_t *)malloc(lmc_block_workspace_size(MAX_SIZE, 1));
     if (!g_src || !g_base || !g_two[0] || !g_two[1] || !g_dst || !g_enc || !g_restored || !g_ws)
         abort();
-    for (i = 0; i < LMC_TIER_COUNT; i++) {
+    for (i = 0; lmc_tier_name((enum lmc_tier)i); i++) {
         if (!lmc_tier_is_available((enum lmc_tier)i)) continue;
         if (t_is_set("LMC_TEST_TIER") && i != (unsigned)lmc_tier_current()) continue;
         lmc_tier_limit((enum lmc_tier)i);

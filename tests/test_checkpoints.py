@@ -325,6 +325,30 @@ class Limits(Checkpoint):
             shape = (1,) * (rank - 1) + (6,)
             self.assertEqual(self.names(torch_file({"w": ("torch.FloatStorage", "0", 6, 0, shape, (6,) * (rank - 1) + (1,))}, {"0": self.DATA})), found)
 
+    def test_elements_that_share_bytes(self):
+        """`lmc cat` wrote 2^62 bytes of a file of 1 KB, whose tensors are expanded. Two names count twice for --safetensors."""
+        def write(n):
+            self.write("x.pt", torch_file({"w": ("torch.FloatStorage", "0", 6, 0, (n, 1), (0, 1)), "v": ("torch.FloatStorage", "0", 6, 0, (6,), (1,))}, {"0": self.DATA}))
+            return os.path.getsize(self.path("x.pt"))
+        most = (64 << 20) + 64 * write(1)
+        self.assertEqual((write(most // 4), most % 4), ((most - (64 << 20)) // 64, 0))
+        self.lmc("-f", "x.pt")
+        for file in "x.pt", "x.pt.lmc":
+            self.assertEqual(len(self.lmc("cat", file, "w").stdout), most, file)
+            self.refuses("cat", "--safetensors", "-o", "out", file, code=1, says="without -f at most")  # v is 24 bytes more
+        for n in most // 4 + 1, 1 << 60:
+            write(n)
+            self.lmc("-f", "x.pt")
+            for file in "x.pt", "x.pt.lmc":
+                self.refuses("cat", file, "w", code=1, says="without -f at most")
+                self.assertEqual(self.lmc("cat", file, "w[%d:]" % (n - 2)).stdout, self.DATA[:4] * 2)
+                self.assertEqual(self.lmc("cat", file, "v").stdout, self.DATA)
+        write(most // 4 + 1)
+        self.lmc("-f", "x.pt")
+        self.lmc("cat", "-f", "-o", "out", "x.pt.lmc", "w")
+        self.assertEqual(os.path.getsize(self.path("out")), most + 4)
+        os.remove(self.path("out"))
+
     def test_storages_by_themselves(self):
         """A storage has a stride of its own, not that of the tensor before it."""
         storage = self.tensor()[len(b"ctorch._utils\n_rebuild_tensor_v2\n("):]
@@ -412,13 +436,21 @@ class Limits(Checkpoint):
             self.assertEqual(self.names(archive({"data.pkl": pickled({"w": F}), "byteorder": order, "data/0": self.DATA})), found)
 
     def test_descriptions(self):
-        """The description of a file's tensors is itself a tensor from 2,048 bytes on."""
+        """The description of a file's tensors is itself a tensor from 2,048 bytes on; other bytes around tensors from 256 bytes on, if all of them
+        are more than 1/64 of the file."""
         small = len(pickled({"w": F}))
         for size in 2047, 2048:
             n = size - small - 6
             made = b"\x80\2B" + struct.pack("<I", n) + bytes(n) + b"0" + pickled({"w": F})[2:]
             self.assertEqual(len(made), size)
-            self.assertEqual("@data.pkl" in self.listed(archive({"data.pkl": made, "data/0": self.DATA})), size == 2048)
+            listed = self.listed(archive({"data.pkl": made, "data/0": self.DATA}))
+            self.assertEqual(("@data.pkl" in listed, "@1" in listed), (size == 2048, size == 2047))
+            self.assertNotIn("@1", self.listed(archive({"data.pkl": made, "data/0": self.DATA, "data/1": bytes(1 << 20)})))
+        two = pickled({"w": F, "v": (F[0], "1", *F[2:])})
+        for size in 255, 256:
+            between = bytes(size - len("a/text") - len("a/data/1") - 2 * 30)
+            made = archive({"data.pkl": two, "data/0": self.DATA, "text": between, "data/1": self.DATA})
+            self.assertEqual("@2" in self.listed(made), size == 256)
 
     def test_tiny_tensors(self):
         """If a file has fewer than 3,072 bytes for each tensor, these are views; but tensors in files below 65,536 bytes."""
@@ -660,6 +692,26 @@ class Used(Checkpoint):
         self.write("b.pt", self.make(3, master))
         self.assertLess(self.size("a.pt", name="a.lmc") - self.size("b.pt", name="b.lmc"), 1500)
         self.restores("a.lmc", self.read("a.pt"))
+
+    def test_what_describes_tensors(self):
+        """The headers of archives, and a .metadata that got longer, take few bytes of a delta: the base has them."""
+        def make(step):
+            items, data = [], b""
+            for i in range(12):
+                item = torch_file({"": ("torch.FloatStorage", "0", 2, 0, (2,), (1,))}, {"0": struct.pack("<2f", i, step), "notes": b"x" * 90 * (i == 5) * step}, align=64)
+                items.append(("w%d%s" % (i, ".new" * (i == 7) * step), [2], [0], len(data), len(item)))
+                data += item
+            shutil.rmtree(self.path("x%d" % step), ignore_errors=True)
+            self.write("x%d/.metadata" % step, metadata(items))
+            self.write("x%d/__0_0.distcp" % step, data)
+            return len(data)
+        self.assertGreater(make(0), 8000)
+        make(1)
+        self.assertLess(self.size("x0"), 4500)
+        self.assertLess(self.size("--base", "x0", "x1"), 3500)
+        self.restores("size.lmc", self.snapshot("x1"), "--base", "x0")
+        self.lmc("-q", "-o", "x0.lmc", "x0")
+        self.restores("size.lmc", self.snapshot("x1"), "--base", "x0.lmc")
 
     def test_quantise(self):
         """Moments have their roles by the names that the pickle gives them."""

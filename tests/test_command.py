@@ -418,6 +418,14 @@ class Verbs(Case):
         self.assertEqual(self.read("a") + self.read("c"), b"aaaccc")
         self.assertFalse(os.path.exists(self.path("bad")))
 
+    def test_longest_names(self):
+        """With the suffix, a name of 252 to 255 bytes has more than a file system allows."""
+        for n in (251, 252, 255):
+            self.write("n" * n, b"x")
+            self.lmc("n" * n, code=int(n > 251), says="name another output with -o" if n > 251 else None)
+        self.lmc("n" * 255, "-o", "short.lmc")
+        self.restores("short.lmc", b"x")
+
     def test_existing_output(self):
         self.write("a", b"new")
         self.write("a.lmc", b"precious")
@@ -438,6 +446,24 @@ class Verbs(Case):
         self.assertEqual(p.returncode, 1, text)
         self.assertIn(b"exists already", text)
         self.assertEqual((self.read("x.lmc"), self.tree()), (b"precious", ["x.lmc"]))
+
+    @unittest.skipUnless(sys.platform == "linux", "affinity and /proc are of Linux")
+    def test_threads_are_those_of_the_affinity(self):
+        """Without -T they were the CPUs of the machine, also where lmc may use one, and memory with them."""
+        cpus = os.sched_getaffinity(0)
+
+        def count_tasks(*args, cpus):
+            """One task is the thread for signals. All have started when lmc reads more than a pipe holds."""
+            p = subprocess.Popen([LMC, *args], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, cpus))
+            with p:
+                p.stdin.write(bytes(1 << 20))
+                n = len(os.listdir("/proc/%d/task" % p.pid)) - 1
+            self.assertEqual(p.returncode, 0)
+            return n
+
+        self.assertEqual(count_tasks("-c", cpus={min(cpus)}), 1)
+        self.assertEqual(count_tasks("-c", "-T5", cpus={min(cpus)}), 5)
+        self.assertLessEqual(count_tasks("-c", cpus=cpus), min(16, len(cpus)))
 
     def test_threads_give_equal_bytes(self):
         self.write("a", bf16(700000) + random.Random(1).randbytes(300000) + bytes(500000))
@@ -956,6 +982,29 @@ class Directories(Case):
             self.assertEqual(os.stat(self.path("e")).st_mode & 0o7777, mode)
             os.chmod(self.path("e"), 0o700)
             shutil.rmtree(self.path("e"))
+
+    def test_umask_that_masks_the_owner(self):
+        """An ordinary user could not enter the directories that the command makes. Root can."""
+        self.write("d/a/b/f", b"f")
+        self.lmc("d")
+        user = dict(user=65534, group=65534, extra_groups=[]) if os.geteuid() == 0 else {}
+        for path in ("", "d.lmc"):
+            os.chmod(self.path(path), 0o755)
+        shutil.copy(LMC, self.path("program"))
+        os.mkdir(self.path("w"))
+        os.chmod(self.path("w"), 0o777)
+        for mask, mode in ((0o277, 0o500), (0o777, 0)):
+            for args in (("-d", "-o", "all%o" % mask, "../d.lmc"), ("-d", "-o", "part%o" % mask, "../d.lmc", "a/*"),
+                         ("series", "s%o" % mask, "add", "../d")):
+                try:
+                    p = subprocess.run(["../program", *args], cwd=self.path("w"), stderr=subprocess.PIPE, umask=mask, **user)
+                except PermissionError:
+                    self.skipTest("others may not run the program here")
+                self.assertEqual((p.returncode, p.stderr), (0, b""), args)
+            self.assertEqual(stat.S_IMODE(os.stat(self.path("w/all%o" % mask)).st_mode), mode)
+            for path in os.listdir(self.path("w")):
+                os.chmod(self.path("w/" + path), 0o755)
+            self.assertEqual(self.read("w/all%o/a/b/f" % mask), b"f")
 
     def test_restored_root_follows_the_umask(self):
         self.write("d/x", b"x")
@@ -1632,11 +1681,11 @@ class BadSnapshots(Case):
         self.check(b"", (3,), "empty")
         self.check(b"\x28\xb5\x2f\xfd" + self.good[4:], (3,), "magic of zstd")
         self.check(b"plain text, no snapshot\n" * 20, (3,), "text")
-        self.check(b"\x8c" + self.good[1:], (1,), "a draft")
+        self.check(b"\x8c" + self.good[1:], (3,), "another first byte")
         self.check(self.good[:8] + bytes([0]) + self.good[9:], (1,), "major version 0, and no CRC of it")
         self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (1,), "newer major version, and no CRC of it")
         self.check(self.good[:9] + bytes([self.good[9] + 1]) + self.good[10:], (3,), "newer minor version, and no CRC of it")
-        for name, says in (("version_major_2", "written by a newer lmc, in format 2.0: update lmc"), ("magic_of_drafts", "draft of the format, before 1.0: restore it with the lmc that wrote it"),
+        for name, says in (("version_major_2", "written by a newer lmc, in format 2.0: update lmc"),
                            ("incompatible_bit_4", "a newer lmc and uses feature bit 4"), ("section_critical_sign", "a newer lmc and uses what this one does not know: update")):
             path = os.path.join(ROOT, "spec", "vectors", "invalid", name + ".lmc")
             for args in (["-t"], ["-d", "-o", "out"], ["-l"], ["cat"]):
@@ -1669,7 +1718,7 @@ class BadSnapshots(Case):
             for v in manifest[kind]:
                 path = os.path.join(vectors, kind, v["name"] + ".lmc")
                 bases = ["--base=" + os.path.join(vectors, base) for base in v["base"]]
-                p = subprocess.run([LMC, "-t", "--no-search", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
+                p = subprocess.run([LMC, "-t", "--no-search", "--max-depth=40000", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
                 if kind == "valid":
                     self.assertIn(p.returncode, (0, 3) if v["section"] == "links" and "or" in v else (0,), (path, p.stderr))
                     if v["base_fingerprint"]:
@@ -1712,7 +1761,7 @@ class Dump(Case):
             page = f.read()
         names = [name[:-4] for name in sorted(os.listdir(os.path.join(ROOT, "spec", "vectors", "valid"))) if name.endswith(".lmc")]
         seen = set()
-        for name in names[::4]:
+        for name in names[::1 if LONG else 12]:
             path = self.vector("valid", name)
             text, at = self.dump(path), 0
             self.assertNotIn("!!", text, name)
@@ -1734,9 +1783,9 @@ class Dump(Case):
         """A dump reports what it checks."""
         for name, code, says in (("header_crc", 3, "at byte 60: Header_CRC should be"), ("section_head_crc", 3, "Head_CRC should be"),
                                  ("section_body_crc_run", 3, "Body_CRC should be"), ("truncated_0084", 3, "the file ends here"), ("no_lmc_file", 3, "this is no LMC file"),
-                                 ("magic_of_drafts", 1, "draft of the format"), ("magic_of_1_0_drafts", 1, "draft of the format"), ("version_major_2", 1, "Format_Major"),
+                                 ("version_major_2", 1, "Format_Major"),
                                  ("incompatible_bit_4", 1, "Incompatible bit 4 is unknown: of a newer version"), ("records_critical_run", 1, "Tag 1 is unknown"),
-                                 ("run_prediction_6", 1, "Prediction is unknown"), ("block_layout_3", 1, "Width or Coding is unknown")):
+                                 ("run_prediction_6", 1, "Prediction is unknown"), ("block_layout_4", 1, "Width or Coding is unknown")):
             self.assertIn("  !! ", self.dump(self.vector("invalid", name), code=code, says=says), name)
 
     def test_every_cut_and_flip(self):
@@ -1836,7 +1885,7 @@ class Bases(Case):
                 self.lmc("-f", "new", *option)
                 made[base] = self.read("new.lmc")
                 o = self.listing("new.lmc")
-                self.assertEqual((o["base_fingerprint"], o["features"]), (self.fingerprint("old.lmc"), ["Base"]))
+                self.assertEqual((o["base_fingerprint"], o["features"]), (self.fingerprint("old.lmc"), ["Base", "Zeros"]))
                 self.assertEqual(o["metadata"]["lmc.base"], base.rstrip("/"))
             self.lmc("-f", "new", "-o", "again.lmc", "--base", base, "-T1")
             self.assertEqual(self.read("again.lmc"), made[base])
@@ -1885,7 +1934,20 @@ class Bases(Case):
         self.assertIn("base     %s (named old when this delta was made)\n" % self.fingerprint("old.lmc"), text)
         self.assertNotIn("base", self.lmc("-l", "old.lmc").stdout.decode())
         o = self.listing("old.lmc")
-        self.assertEqual((o["features"], "base_fingerprint" in o), ([], False))
+        self.assertEqual((o["features"], "base_fingerprint" in o), (["Zeros"], False))
+
+    def test_no_zeros(self):
+        """Half of the elements are zero: they are coded apart, unless readers lack that."""
+        draws = random.Random(3).choices(range(1 << 16), k=40000)
+        words = [b"\0\0" if x & 1 else bytes([x >> 8, 0x3F if x & 2 else 0xBF]) for x in draws]
+        self.write("half.safetensors", safetensors([("w", "BF16", [40000], b"".join(words))]))
+        self.lmc("half.safetensors", "-o", "apart.lmc")
+        self.lmc("half.safetensors", "--no-zeros", "-o", "old_readers.lmc")
+        self.assertEqual([self.listing(name)["features"] for name in ("apart.lmc", "old_readers.lmc")], [["Zeros"], []])
+        self.assertLess(len(self.read("apart.lmc")) * 8, len(self.read("old_readers.lmc")) * 7)
+        for name in ("apart.lmc", "old_readers.lmc"):
+            self.lmc("-d", name, "-o", name + ".out")
+            self.assertEqual(self.read(name + ".out"), self.read("half.safetensors"))
 
     def test_single_files(self):
         """Single files of any kind; their names and paths do not matter."""
@@ -1901,7 +1963,7 @@ class Bases(Case):
         self.lmc("--dtype", "BF16", "x.bin", "--base", "old-x.bin", "-o", "raw.lmc")
         self.restores("raw.lmc", self.w2, "--dtype", "BF16", "--base", "old-x.bin")
         self.restores("raw.lmc", self.w2, "--base", "old-x.bin")  # by the delta's own tables
-        self.lmc("-t", "--base", "old-x.bin", stdin=self.read("raw.lmc"), code=4)  # these come too late in a pipe
+        self.lmc("-t", "--base", "old-x.bin", stdin=self.read("raw.lmc"))  # of its first section
 
     def test_chains(self):
         data = [self.w] + [moved(self.w, 2, 0.01 * k, k) for k in range(1, 5)]
@@ -2740,7 +2802,7 @@ class Together(Case):
         if not cc:
             self.skipTest("no compiler")
         for name in ("embed", "read_tensor"):
-            subprocess.run(cc.split() + ["-O1", "-std=c99", os.path.join(ROOT, "examples", name + ".c"), "-o", self.path(name), "-lm"], check=True)
+            subprocess.run(cc.split() + ["-O0", "-std=c99", os.path.join(ROOT, "examples", name + ".c"), "-o", self.path(name), "-lm"], check=True)
         p = subprocess.run([self.path("embed")], stdout=subprocess.PIPE, check=True)
         self.assertIn(b"restored", p.stdout)
         self.write("m.safetensors", safetensors([("w", "F32", [5], b"a" * 20), ("v", "F32", [5], b"b" * 20)]))

@@ -26,7 +26,7 @@ static void try_file(const t_model *model, t_memory *in, int must_fail)
     memset(&restore_options, 0, sizeof restore_options);
     memset(&read_options, 0, sizeof read_options);
     heap.fail_at = -1;
-    restore_options.alloc_user = read_options.alloc_user = &heap;
+    restore_options.allocator = read_options.allocator = t_allocator(&heap);
     status = t_restore_model(model, in, &restore_options, NULL, &wrong);
     CHECK(!wrong);
     if (must_fail) CHECK(status >= LMC_ERR_LIMIT && status <= LMC_ERR_CHECKSUM);

@@ -91,7 +91,7 @@ static lmc_cuda *open_cuda(t_heap *heap)
     options.driver_path = DRIVER;
     options.nvrtc_path = NVRTC;
     options.staging_size = 8u << 20;
-    options.alloc_user = heap;
+    options.allocator = t_allocator(heap);
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
     CHECK(strcmp(lmc_cuda_message(cuda), "") == 0);
     return cuda;
@@ -138,18 +138,18 @@ static void test_open(void)
     options.driver_path = "/nowhere/libcuda.so";
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
     CHECK(strstr(lmc_cuda_message(cuda), "/nowhere/libcuda.so cannot be opened") != NULL);
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     options.driver_path = DRIVER;
     options.nvrtc_path = "/nowhere/libnvrtc.so";
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
     CHECK(strstr(lmc_cuda_message(cuda), "/nowhere/libnvrtc.so cannot be opened") != NULL);
     /* only its message can be used */
     CHECK_STATUS(lmc_cuda_read(cuda, NULL, NULL, 0, NULL), LMC_ERR_ARGUMENT);
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     options.nvrtc_path = DRIVER; /* a library without these functions */
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
     CHECK(strstr(lmc_cuda_message(cuda), "NVRTC has no function") != NULL);
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     options.nvrtc_path = NVRTC;
     options.staging_size = (8u << 20) - 1;
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_ARGUMENT);
@@ -158,12 +158,12 @@ static void test_open(void)
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_ARGUMENT);
     options.staging_size = (uint64_t)4 << 30; /* nothing is allocated yet */
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     options.staging_size = 0;
     options.device = 1;
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
     CHECK(strstr(lmc_cuda_message(cuda), "CUDA_ERROR_INVALID_DEVICE") != NULL);
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     options.device = 0;
     for (i = 0; i < sizeof calls / sizeof *calls; i++) {
         enum lmc_status status;
@@ -174,15 +174,15 @@ static void test_open(void)
         CHECK(status == LMC_ERR_DEVICE || status == LMC_ERR_MEMORY);
         if (CHECK(cuda != NULL))
             CHECK(*lmc_cuda_message(cuda) && !strchr(lmc_cuda_message(cuda), '\n'));
-        lmc_cuda_close(cuda);
+        lmc_cuda_free(cuda);
         CHECK(gpu.fake_cuda_live() == live);
     }
     setenv("FAKE_CUDA_ARCH", "70", 1);
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
     CHECK(strstr(lmc_cuda_message(cuda), "compute capability 7.0") != NULL);
     setenv("FAKE_CUDA_ARCH", "", 1);
-    lmc_cuda_close(cuda);
-    lmc_cuda_close(NULL);
+    lmc_cuda_free(cuda);
+    lmc_cuda_free(NULL);
     CHECK(strcmp(lmc_cuda_message(NULL), "") == 0);
     CHECK(gpu.fake_cuda_live() == live);
 }
@@ -198,7 +198,7 @@ static uint64_t open_cached(const char *dir)
     options.cache_dir = dir;
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
     compiled = counts_of(cuda).compiled;
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     return compiled;
 }
 
@@ -455,7 +455,7 @@ static void test_damage(lmc_cuda *cuda, const t_model *model, t_memory *file, co
         const size_t at = 80 + t_below(&state, file->size - 80 - 40), k = t_below(&state, 2);
         const t_file *const f = &model->files[k];
         lmc_reader_options options = LMC_DEFAULTS;
-        lmc_source source;
+        lmc_source source = LMC_DEFAULTS;
         lmc_reader *reader = NULL;
         uint8_t *const got = allocate(f->size);
         const uint8_t change = (uint8_t)(1u << t_below(&state, 8));
@@ -673,16 +673,16 @@ static void test_staging(void)
         lmc_reader_free(reader);
     }
     CHECK(count_waves(cuda, &model, &file) == 1);
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     t_note("staging: said");
     options.staging_size = 8u << 20;
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
     CHECK(count_waves(cuda, &model, &file) == 3);
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     options.staging_size = 64u << 20;
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
     CHECK(count_waves(cuda, &model, &file) == 1);
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     t_free_model(&small);
     t_free_model(&model);
     free_parts(parts, 2);
@@ -759,7 +759,6 @@ static void make_checkpoints(t_model *old, part *old_parts, t_model *model, part
                              lmc_twin *twin, lmc_base_part *others)
 {
     t_file *f;
-    lmc_tensor *tensors;
     size_t i;
     old_parts[0] = make_part("master", "F32", 2, 300, 100, T_GAUSS, 1);
     old_parts[1] = make_part("x", "BF16", 2, 300, 100, T_GAUSS, 2);
@@ -786,7 +785,6 @@ static void make_checkpoints(t_model *old, part *old_parts, t_model *model, part
     memset(model, 0, sizeof *model);
     add_shard(old, "", old_parts, NULL, BASE_PARTS);
     f = add_shard(model, "", parts, NULL, BASE_PARTS + 4);
-    tensors = (lmc_tensor *)(uintptr_t)f->file.tensors;
     memset(others, 0, 4 * sizeof *others);
     others[0].name = "y";
     others[1].name = "x";
@@ -794,15 +792,15 @@ static void make_checkpoints(t_model *old, part *old_parts, t_model *model, part
     others[2].size = 1000; /* a gap */
     others[3].name = "x";
     others[3].size = 50000;
-    tensors[1].base_parts = &others[0];
-    tensors[2].base_parts = &others[1];
-    tensors[BASE_PARTS + 1].base_parts = &others[2];
-    tensors[1].n_base_parts = tensors[2].n_base_parts = 1;
-    tensors[BASE_PARTS + 1].n_base_parts = 2;
+    f->hints[1].base_parts = &others[0];
+    f->hints[2].base_parts = &others[1];
+    f->hints[BASE_PARTS + 1].base_parts = &others[2];
+    f->hints[1].n_base_parts = f->hints[2].n_base_parts = 1;
+    f->hints[BASE_PARTS + 1].n_base_parts = 2;
     memset(twin, 0, sizeof *twin);
-    twin->offset = tensors[0].offset;
+    twin->offset = f->file.tensors[0].offset;
     twin->conversion = LMC_CONVERT_F32_TO_BF16;
-    tensors[BASE_PARTS + 2].twin = twin;
+    f->hints[BASE_PARTS + 2].twin = twin;
 }
 
 static void test_base(lmc_cuda *cuda)
@@ -850,8 +848,8 @@ static void test_base(lmc_cuda *cuda)
     CHECK(base == NULL && *lmc_cuda_message(cuda));
     CHECK_STATUS(lmc_cuda_base_open(&base, cuda, NULL, NULL, 0, NULL), LMC_OK); /* of nothing */
     CHECK(base && lmc_cuda_base_get(base)->n_files == 1);
-    lmc_cuda_base_close(base);
-    lmc_cuda_base_close(NULL);
+    lmc_cuda_base_free(base);
+    lmc_cuda_base_free(NULL);
     CHECK(lmc_cuda_base_get(NULL) == NULL);
     for (shift = 0; shift < 3; shift++) {
         uint8_t fingerprint[LMC_FINGERPRINT_SIZE], want_fingerprint[LMC_FINGERPRINT_SIZE];
@@ -928,12 +926,12 @@ static void test_base(lmc_cuda *cuda)
         for (i = 0; i < BASE_PARTS; i++)
             CHECK(has_bytes(&arrays[i], (in_place[i] ? parts : old_parts)[i].data));
         lmc_reader_free(reader);
-        lmc_cuda_base_close(base);
+        lmc_cuda_base_free(base);
         t_note("a base on the device: it is another one now");
         CHECK_STATUS(lmc_cuda_base_open(&base, cuda, tensors, data, BASE_PARTS, NULL), LMC_OK);
         {
             lmc_reader_options with_base = LMC_DEFAULTS;
-            lmc_source wrong;
+            lmc_source wrong = LMC_DEFAULTS;
             wrong.read_at = t_read_at;
             wrong.user = &delta;
             wrong.size = delta.size;
@@ -942,7 +940,7 @@ static void test_base(lmc_cuda *cuda)
             CHECK_STATUS(lmc_reader_open(&reader, &wrong, &with_base), LMC_ERR_BASE_WRONG);
             lmc_reader_free(reader);
         }
-        lmc_cuda_base_close(base);
+        lmc_cuda_base_free(base);
         for (i = 0; i < BASE_PARTS; i++) free_array(&arrays[i]);
     }
     t_note("a base on the device: failures");
@@ -959,7 +957,7 @@ static void test_base(lmc_cuda *cuda)
                      strstr(calls[i], "Alloc") ? LMC_ERR_MEMORY : LMC_ERR_DEVICE);
         CHECK(base == NULL && *lmc_cuda_message(other));
         setenv("FAKE_CUDA_FAIL", "", 1);
-        lmc_cuda_close(other);
+        lmc_cuda_free(other);
     }
     CHECK_STATUS(lmc_cuda_base_open(&base, cuda, tensors, data, BASE_PARTS, NULL), LMC_OK);
     {
@@ -981,7 +979,7 @@ static void test_base(lmc_cuda *cuda)
         free(got);
         lmc_reader_free(reader);
     }
-    lmc_cuda_base_close(base);
+    lmc_cuda_base_free(base);
     for (i = 0; i < BASE_PARTS; i++) free_array(&arrays[i]);
     lmc_cuda_trim(cuda);
     CHECK(gpu.fake_cuda_live() <= live);
@@ -1028,7 +1026,7 @@ static void test_failures(const t_model *old, const t_model *model, t_memory *de
             free_wanted(&w);
             want(&w, 0, 0, size, model->files[0].data, old->files[0].data, 1, 1);
             read_right(cuda, reader, &w, NULL);
-            lmc_cuda_close(cuda);
+            lmc_cuda_free(cuda);
             CHECK(gpu.fake_cuda_live() == live);
         }
     CHECK(n_failed > (t_brief ? 10 : 20));
@@ -1037,7 +1035,7 @@ static void test_failures(const t_model *old, const t_model *model, t_memory *de
 
 static void test_memory(const t_model *model, t_memory *file)
 {
-    t_heap heap = {0, -1, 0, 0, 0, 0};
+    t_heap heap = {0, -1, 0, 0, 0, 0, {NULL, NULL, {0, 0}}};
     lmc_reader_options options = LMC_DEFAULTS;
     lmc_cuda_options cuda_options = LMC_DEFAULTS;
     long fail_at;
@@ -1045,9 +1043,9 @@ static void test_memory(const t_model *model, t_memory *file)
     cuda_options.nvrtc_path = NVRTC;
     cuda_options.staging_size = 8u << 20;
     cuda_options.cache_dir = "/nowhere";
-    cuda_options.alloc_user = options.alloc_user = &heap;
+    cuda_options.allocator = options.allocator = t_allocator(&heap);
     for (fail_at = 0; fail_at < 10000; fail_at += t_quick ? 3 : 1) {
-        lmc_source source;
+        lmc_source source = LMC_DEFAULTS;
         lmc_reader *reader = NULL;
         lmc_cuda *cuda = NULL;
         enum lmc_status status;
@@ -1070,7 +1068,7 @@ static void test_memory(const t_model *model, t_memory *file)
         if (status == LMC_OK) CHECK(is_right(&w));
         free_wanted(&w);
         lmc_reader_free(reader);
-        lmc_cuda_close(cuda);
+        lmc_cuda_free(cuda);
         CHECK(heap.live == 0 && heap.wrong_size == 0);
         if (status == LMC_OK && heap.calls <= fail_at) return;
     }
@@ -1158,7 +1156,7 @@ int main(int argc, char **argv)
     test_packed(cuda, &old, NULL, &full);
     test_packed(cuda, &model, &old, &delta);
     test_base(cuda);
-    lmc_cuda_close(cuda);
+    lmc_cuda_free(cuda);
     test_failures(&old, &model, &delta);
     test_memory(&old, &full);
     t_note("the end");

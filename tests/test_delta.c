@@ -3,6 +3,7 @@
  * model that was written from the spec alone. */
 #include "t_parts.h"
 #include "t_wire.h"
+#include "../include/lmc_salvage.h"
 
 static t_guard g_src, g_base, g_enc, g_dst, g_ws;
 
@@ -254,7 +255,7 @@ static void test_round_trips(void)
     static const uint32_t numbers[] = {0, 1, UINT32_MAX};
     int dtype, kind, how;
     size_t i;
-    for (dtype = 0; dtype < LMC_DTYPE_COUNT; dtype++)
+    for (dtype = 0; dtype < LMC__DTYPE_COUNT; dtype++)
         for (kind = 0; kind < T_KINDS; kind++)
             for (how = 0; how < T_BASES; how++)
                 for (i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -680,7 +681,8 @@ static void refuse_built(const built *good, uint8_t *base, uint64_t *state)
     REFUSE(bad.data[2] |= 0x03, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[2] |= 0x08, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[2] |= 0x10, LMC_ERR_UNSUPPORTED);
-    REFUSE(bad.data[2] |= 0x60, LMC_ERR_UNSUPPORTED);
+    REFUSE(bad.data[2] |= 0x60, LMC_ERR_CORRUPT); /* zeros apart */
+    REFUSE(bad.data[2] |= 0xE0, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[3] = (uint8_t)((bad.data[3] & 31) | good->width << 5), /* 8: no such dtype */
            good->width < 8 ? LMC_ERR_CORRUPT
            : good->natural ? wrong
@@ -736,7 +738,7 @@ static void change_tier(long turn)
 {
     int tier, i;
     if (t_is_set("LMC_TEST_TIER")) return;
-    for (tier = i = 0; tier < LMC_TIER_COUNT; tier++)
+    for (tier = i = 0; lmc_tier_name((enum lmc_tier)tier); tier++)
         i += lmc_tier_is_available((enum lmc_tier)tier) != 0;
     turn %= i;
     for (tier = 0;; tier++)
@@ -1175,7 +1177,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 options.log2_block = log2_block;
                 options.level = level;
                 options.parallel = n ? &parallel : NULL;
-                options.alloc_user = &heap;
+                options.allocator = t_allocator(&heap);
                 options.base = n_bases ? bases[form] : NULL;
                 options.read_back = twins ? read_own : NULL;
                 options.user = &self;
@@ -1214,7 +1216,7 @@ static void check_model(const t_model *model, const lmc_base *const *bases, size
                 memset(&options, 0, sizeof options);
                 memset(&read_options, 0, sizeof read_options);
                 options.parallel = read_options.parallel = n ? &parallel : NULL;
-                options.alloc_user = read_options.alloc_user = &heap;
+                options.allocator = read_options.allocator = t_allocator(&heap);
                 options.base = read_options.base = n_bases ? bases[form] : NULL;
                 options.read_back = twins ? t_on_read_back : NULL;
                 options.write_at = (i + k) % 2 ? t_on_write_at : NULL;
@@ -1383,8 +1385,164 @@ static lmc_reader *open_link(t_memory *memory, const lmc_base *base, lmc_reader 
     memset(&options, 0, sizeof options);
     options.base = base;
     options.lender = lender;
-    options.alloc_user = heap;
+    options.allocator = t_allocator(heap);
     return open_with(memory, &options);
+}
+
+/* -- readers that share an index -- */
+
+#define N_SHARERS 16
+
+typedef struct sharer {
+    lmc_reader *reader;
+    const t_model *model;
+    uint64_t seed;
+    size_t n_right, n_rounds;
+} sharer;
+
+/* A task for one thread. In every other round all threads read the same tensor, whole. */
+static void read_shared(void *arg, size_t index, unsigned worker)
+{
+    sharer *const s = (sharer *)arg + index;
+    uint64_t same = 1;
+    size_t round;
+    (void)worker;
+    for (round = 0; round < s->n_rounds; round++) {
+        uint64_t *const seed = round % 2 ? &s->seed : &same;
+        const size_t i = (size_t)t_below(seed, s->model->n_files);
+        const t_file *const f = &s->model->files[i];
+        const size_t n_tensors = f->file.n_tensors;
+        const lmc_tensor *const wanted =
+            n_tensors ? &f->file.tensors[t_below(seed, n_tensors)] : NULL;
+        const lmc_tensor *t;
+        const size_t start = wanted ? (size_t)wanted->offset : 0,
+                     size = wanted ? (size_t)wanted->size : f->size,
+                     from = round % 2 ? (size_t)t_below(seed, size + 1) : 0,
+                     n = round % 2 ? (size_t)t_below(seed, size - from + 1) : size;
+        uint8_t *const got = allocate(n + 1);
+        enum lmc_status status;
+        size_t found;
+        if (wanted) {
+            status = lmc_reader_find_tensor(s->reader, f->file.path, wanted->name, &found, &t);
+            if (status == LMC_OK) status = lmc_reader_read_tensor(s->reader, i, t, from, got, n);
+        } else {
+            status = lmc_reader_find_file(s->reader, f->file.path, &found);
+            if (status == LMC_OK) status = lmc_reader_read_file(s->reader, i, from, got, n);
+        }
+        s->n_right += status == LMC_OK && found == i &&
+                      (n == 0 || memcmp(got, f->data + start + from, n) == 0);
+        free(got);
+    }
+}
+
+/* The last of n snapshots, each the base of the next, is read by 16 threads with one index. */
+static void check_shared(const t_model *model, const t_memory *out, size_t n, int one_coder)
+{
+    static sharer sharers[N_SHARERS];
+    lmc_memory memory[4];
+    lmc_reader *readers[4];
+    lmc_base bases[4];
+    lmc_parallel parallel;
+    unsigned workers = N_SHARERS;
+    lmc_file const *file;
+    size_t i, n_right = 0;
+    for (i = 0; i < n; i++) {
+        lmc_reader_options options = LMC_READER_OPTIONS();
+        lmc_source source;
+        memset(&memory[i], 0, sizeof memory[i]);
+        memory[i].data = out[i].data;
+        memory[i].size = out[i].size;
+        source = lmc_memory_source(&memory[i]);
+        options.base = i ? &bases[i - 1] : NULL;
+        options.lender = i && one_coder ? readers[i - 1] : NULL;
+        CHECK_STATUS(lmc_reader_open(&readers[i], &source, &options), LMC_OK);
+        bases[i] = lmc_reader_base(readers[i]);
+    }
+    for (i = 0; i < N_SHARERS; i++) { /* the first is the reader that the others share with */
+        sharer *const s = &sharers[i];
+        memset(s, 0, sizeof *s);
+        s->model = model;
+        s->seed = i + 1;
+        s->n_rounds = t_brief ? 4 : t_quick ? 12 : 40;
+        s->reader = readers[n - 1];
+        if (i) CHECK_STATUS(lmc_reader_open_shared(&s->reader, sharers[i / 2].reader), LMC_OK);
+        file = lmc_reader_get_file(s->reader, 0);
+        CHECK(file == lmc_reader_get_file(readers[n - 1], 0));
+    }
+    parallel = t_parallel(&workers);
+    parallel.run(parallel.user, read_shared, sharers, N_SHARERS, N_SHARERS);
+    for (i = 0; i < N_SHARERS; i++) n_right += sharers[i].n_right;
+    t_note("%lu snapshots, %lu reads are right", (unsigned long)n, (unsigned long)n_right);
+    CHECK(n_right == N_SHARERS * sharers[0].n_rounds);
+    check_ranges(model, sharers[N_SHARERS - 1].reader, 97);
+    for (i = 1; i < N_SHARERS; i++) lmc_reader_free(sharers[i].reader);
+    while (n-- > 0) lmc_reader_free(readers[n]);
+}
+
+/* A further reader takes little memory, and none remains after an error. */
+static void test_shared_memory(void)
+{
+    enum { N = 2000 };
+    static char names[N][32];
+    static lmc_array arrays[N];
+    const uint64_t shape[1] = {4};
+    const uint32_t element[4] = {1, 2, 3, 4};
+    lmc_memory memory = LMC_DEFAULTS;
+    const lmc_sink sink = lmc_memory_sink(&memory);
+    lmc_reader_options options = LMC_READER_OPTIONS();
+    lmc_reader *from, *reader = NULL;
+    lmc_salvage *salvage;
+    lmc_writer *writer;
+    lmc_source source;
+    t_heap heap;
+    size_t i, before;
+    long live;
+    for (i = 0; i < N; i++) {
+        sprintf(names[i], "layers.%u.weight", (unsigned)i);
+        arrays[i].name = names[i];
+        arrays[i].dtype = LMC_F32;
+        arrays[i].rank = 1;
+        arrays[i].shape = shape;
+        arrays[i].data = element;
+    }
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_add_arrays(writer, "", arrays, N, NULL, 0), LMC_OK);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
+    source = lmc_memory_source(&memory);
+    memset(&heap, 0, sizeof heap);
+    heap.fail_at = -1;
+    options.allocator = t_allocator(&heap);
+    CHECK_STATUS(lmc_reader_open(&from, &source, &options), LMC_OK);
+    CHECK_STATUS(lmc_reader_open_shared(&reader, from), LMC_OK); /* the names are sorted now */
+    lmc_reader_free(reader);
+    before = heap.bytes;
+    live = heap.live;
+    CHECK_STATUS(lmc_reader_open_shared(&reader, from), LMC_OK);
+    t_note("a reader %lu bytes, a further one %lu", (unsigned long)before,
+           (unsigned long)(heap.bytes - before));
+    CHECK(heap.bytes - before < before / 20);
+    lmc_reader_free(reader);
+    for (i = 0; i < 20; i++) {
+        enum lmc_status status;
+        heap.calls = 0;
+        heap.fail_at = (long)i;
+        reader = NULL;
+        status = lmc_reader_open_shared(&reader, from);
+        CHECK(status == (heap.calls > (long)i ? LMC_ERR_MEMORY : LMC_OK));
+        lmc_reader_free(reader);
+        CHECK(heap.live == live && heap.bytes == before && heap.wrong_size == 0);
+        if (status == LMC_OK) break;
+    }
+    CHECK(i > 1 && i < 20);
+    CHECK_STATUS(lmc_reader_open_shared(NULL, from), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_reader_open_shared(&reader, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_salvage_open(&salvage, &source, NULL), LMC_OK);
+    CHECK_STATUS(lmc_reader_open_shared(&reader, lmc_salvage_reader(salvage)), LMC_ERR_ARGUMENT);
+    lmc_salvage_free(salvage);
+    lmc_reader_free(from);
+    CHECK(heap.live == 0);
+    lmc_memory_free(&memory);
 }
 
 /* Three deltas, one on top of the other, read through all of them. */
@@ -1423,6 +1581,8 @@ static void test_chain(void)
     }
     t_note("memory: %lu, lent %lu", (unsigned long)heaps[0].peak, (unsigned long)heaps[1].peak);
     CHECK(heaps[1].peak < heaps[0].peak * 2 / 3);
+    check_shared(&models[0], out, 1, 0);
+    for (k = 0; k < 2; k++) check_shared(&models[3], out, 4, k != 0);
     for (i = 4; i-- > 0;) {
         lmc_reader_free(readers[i]);
         t_free_model(&models[i]);
@@ -1570,7 +1730,7 @@ static void test_long_chain(void)
     }
     for (i = 0; i < n_links; i++) {
         lmc_reader_options options;
-        lmc_source source;
+        lmc_source source = LMC_DEFAULTS;
         memset(&options, 0, sizeof options);
         options.base = i ? &bases[i - 1] : NULL;
         options.lender = i ? readers[i - 1] : NULL;
@@ -1608,7 +1768,7 @@ static void test_long_chain(void)
 static lmc_twin twin_of(const t_model *model, size_t file_number, size_t tensor,
                         enum lmc_conversion conversion)
 {
-    lmc_twin twin;
+    lmc_twin twin = LMC_DEFAULTS;
     twin.file_number = file_number;
     twin.offset = model->files[file_number].file.tensors[tensor].offset;
     twin.conversion = conversion;
@@ -1842,7 +2002,7 @@ static enum lmc_status identify(const small *s, t_calls *calls, t_heap *heap,
 {
     lmc_file file = s->model.files[0].file;
     lmc_tensor tensors[MASTERS];
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     t_memory in;
     uint8_t id[LMC_FINGERPRINT_SIZE];
     enum lmc_status status;
@@ -1855,10 +2015,10 @@ static enum lmc_status identify(const small *s, t_calls *calls, t_heap *heap,
     in.calls = calls;
     stream.read = t_read;
     stream.user = &in;
-    status = lmc_file_identify(&file, tensors, &stream, parallel, heap);
+    status = lmc_file_identify(&file, tensors, &stream, parallel, t_allocator(heap));
     if (status != LMC_OK)
         CHECK(file.crc == 0 && is_filled(tensors[0].fingerprint, LMC_FINGERPRINT_SIZE, 0));
-    return status == LMC_OK ? lmc_base_identify(&s->base, id, heap) : status;
+    return status == LMC_OK ? lmc_base_identify(&s->base, id, t_allocator(heap)) : status;
 }
 
 static void test_faults(void)
@@ -1888,7 +2048,8 @@ static void test_faults(void)
             memset(&read_options, 0, sizeof read_options);
             calls.fail_at = memory ? -1 : k;
             heap.fail_at = memory ? k : -1;
-            write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
+            write_options.allocator = restore_options.allocator = read_options.allocator =
+                t_allocator(&heap);
             restore_options.base = read_options.base = &s.base;
             restore_options.read_back = t_on_read_back;
             if (threads)
@@ -1944,7 +2105,7 @@ static enum lmc_status must_not_write(void *user, const void *data, size_t size)
 static enum lmc_status restore_nothing(t_memory *in, const lmc_base *base)
 {
     lmc_restore_options options;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     enum lmc_status status;
     int began = 0;
     memset(&options, 0, sizeof options);
@@ -1966,7 +2127,7 @@ static void test_wrong_bases(void)
     lmc_restore_options options;
     lmc_reader *reader;
     lmc_base base;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     lmc_reader_options read_options;
     uint8_t byte;
     int wrong;
@@ -2028,7 +2189,7 @@ static void test_wrong_bases(void)
     {
         lmc_file file = s.model.files[0].file;
         lmc_tensor tensors[MASTERS];
-        lmc_stream stream;
+        lmc_stream stream = LMC_DEFAULTS;
         t_memory in;
         memcpy(tensors, file.tensors, sizeof tensors);
         memset(&in, 0, sizeof in);
@@ -2082,7 +2243,8 @@ static void test_memory(void)
         memset(&restore_options, 0, sizeof restore_options);
         memset(&read_options, 0, sizeof read_options);
         heap.fail_at = -1;
-        write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
+        write_options.allocator = restore_options.allocator = read_options.allocator =
+            t_allocator(&heap);
         write_options.base = restore_options.base = read_options.base = &base;
         t_note("memory, %lu bytes", (unsigned long)n);
         CHECK_STATUS(t_write_model(&model, &out, &write_options, T_STREAM, NULL), LMC_OK);
@@ -2127,7 +2289,7 @@ static void try_hostile(const small *s, t_memory *in, int restore_status, int re
     memset(&restore_options, 0, sizeof restore_options);
     memset(&read_options, 0, sizeof read_options);
     heap.fail_at = -1;
-    restore_options.alloc_user = read_options.alloc_user = &heap;
+    restore_options.allocator = read_options.allocator = t_allocator(&heap);
     restore_options.base = read_options.base = &s->base;
     restore_options.read_back = t_on_read_back;
     status = t_restore_model(&s->model, in, &restore_options, NULL, &wrong);
@@ -2517,6 +2679,7 @@ int main(int argc, char **argv)
     test_conversions();
     test_snapshots();
     test_chain();
+    test_shared_memory();
     test_names_in_front();
     test_as_base();
     test_long_chain();

@@ -158,6 +158,29 @@ class Links(Case):
         self.lmc("-f", "--base", "hub", "-o", "d.lmc", "out")
         self.lmc("-t", "--base", "hub", "d.lmc", code=0)
 
+    def test_dereference_by_several_ways(self):
+        """Two links in each of 6 directories are 2^6 ways to the last one: each way has all entries, and a loop is found on each."""
+        for i in range(7):
+            self.write("t/d%d/f" % i, b"%d" % i)
+            self.write("t/d%d/s/empty/g" % i, b"g%d" % i)
+            for name in "ab" if i < 6 else "":
+                os.symlink("../d%d" % (i + 1), self.path("t/d%d/%s" % (i, name)))
+        self.lmc("--dereference", "t")
+        self.lmc("-d", "-o", "out", "t.lmc")
+        subprocess.run(["cp", "-rL", self.path("t"), self.path("copy")], check=True)
+        self.same("copy", "out")
+        n = sum(path.endswith("d6") or path.endswith(("/a", "/b")) for path, _, _ in os.walk(self.path("out")))
+        self.assertEqual(n, 1 + sum(2 ** (7 - i) - 2 for i in range(6)))
+        os.mkfifo(self.path("pipe"))
+        os.symlink("../../pipe", self.path("t/d6/p"))
+        self.lmc("-f", "--dereference", "t", says="links to devices, pipes or sockets")
+        self.assertEqual(len(self.listing("t.lmc")["links"]), 2 ** 7 - 1)
+        os.unlink(self.path("t/d6/p"))
+        for to in "../d0", "../d5", "../d6":
+            os.symlink(to, self.path("t/d6/back"))
+            self.refuses("--dereference", "-f", "t", code=1, says="is a link to a directory that it is in")
+            os.unlink(self.path("t/d6/back"))
+
     def test_deltas_and_apply(self):
         self.lmc("hub")
         shutil.copytree(self.path("hub"), self.path("next"), symlinks=True)

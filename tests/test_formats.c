@@ -1,5 +1,6 @@
 /* formats/: all short patterns compared with a slow definition; their time; characters; numbers in
- * rules. tests/patterns.txt has examples, which the tests of the command and of Python run. */
+ * rules; refused calls. tests/patterns.txt has examples, which the tests of the command and of
+ * Python run. */
 #include "t.h"
 #include "../formats/pattern.h"
 
@@ -33,6 +34,7 @@ static double strtod_of_commas(const char *text, char **end)
 #include "../formats/pattern.c"
 #include "../formats/policy.c"
 #include "../formats/printable.c"
+#include "../formats/refused.c"
 
 /* -- the definition: a pattern of ASCII is a list of sets of characters and stars -- */
 
@@ -215,6 +217,27 @@ static void test_numbers(void)
     free_policy(&p);
 }
 
+/* What no file system may answer without failing: the data are not on the disk, or the name is not
+ * there. And what is one only for some calls. */
+static void test_refusals(void)
+{
+    static const int failures[] = {0, ENOSPC, ENOMEM, EFBIG, EINTR, EMFILE, EEXIST, ENAMETOOLONG};
+    int call;
+    size_t i;
+    for (call = 0; call < CALL_COUNT; call++) {
+        CHECK(is_refused((enum file_call)call, ENOSYS) && is_refused((enum file_call)call, EINVAL));
+        for (i = 0; i < sizeof failures / sizeof *failures; i++)
+            CHECK(!is_refused((enum file_call)call, failures[i]));
+        CHECK(is_refused((enum file_call)call, EIO) == (call == CALL_LOCK));
+        CHECK(is_refused((enum file_call)call, EROFS) == (call == CALL_SYNC_DIRECTORY));
+    }
+    CHECK(!is_refused(CALL_LOCK, EACCES) && !is_refused(CALL_LOCK, EAGAIN)); /* somebody has it */
+    CHECK(!is_refused(CALL_SYNC, EBADF) && is_refused(CALL_SYNC_DIRECTORY, EBADF));
+    CHECK(find_file_call("sync") == CALL_SYNC && find_file_call("rename") == CALL_RENAME);
+    CHECK(find_file_call("sync_directory") == CALL_SYNC_DIRECTORY);
+    CHECK(find_file_call("") == CALL_COUNT && find_file_call("syn") == CALL_COUNT);
+}
+
 int main(int argc, char **argv)
 {
     t_begin(argc, argv);
@@ -223,5 +246,6 @@ int main(int argc, char **argv)
     test_time();
     test_characters();
     test_numbers();
+    test_refusals();
     return t_end();
 }

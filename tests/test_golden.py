@@ -5,8 +5,7 @@ Usage: test_golden.py           decode all of tests/golden: by the command (file
                                 decoders of PORTS, if set
        test_golden.py --make    pack them again with build/lmc, for a new format version; never to make this test pass
 
-manifest.json has for each: what it is, its bases (other golden files, nearest first), and the SHA-256 of every file that it restores to. "drafts" are
-of format 0.4 and of an earlier candidate of 1.0, with other magics: all decoders must refuse their version. --make does not change them. LMC names
+manifest.json has for each: what it is, its bases (other golden files, nearest first), and the SHA-256 of every file that it restores to. LMC names
 the command (default build/lmc); PORTS: commands of other decoders, a line each, called as COMMAND {base} {in} {out} with
 {base} being '-b FILE' for each base. The last line is "N passed, N failed". SPDX-License-Identifier: MIT
 """
@@ -46,10 +45,9 @@ def make():
     gauss = lambda n, scale=0.02: [rng.gauss(0, scale) for _ in range(n)]
     f32 = lambda values: struct.pack("<%df" % len(values), *values)
     scratch = tempfile.mkdtemp()
-    with open(os.path.join(GOLDEN, "manifest.json")) as file:
-        manifest = {"format": None, "drafts": json.load(file)["drafts"], "files": []}
+    manifest = {"format": None, "files": []}
     for name in os.listdir(GOLDEN):
-        if name.endswith(".lmc") and name[:-4] not in manifest["drafts"]:
+        if name.endswith(".lmc"):
             os.unlink(os.path.join(GOLDEN, name))
 
     def write(path, data, mode=0o644):
@@ -187,19 +185,7 @@ def main():
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more)
         check(done.returncode == 0 and digests(out) == content, "%s: exit %d, %s" % (about, done.returncode, done.stdout[-300:].decode("utf-8", "replace")))
 
-    drafts = manifest["drafts"]
-    check({name + ".lmc" for name in [f["name"] for f in files] + drafts} | {"manifest.json"} == set(os.listdir(GOLDEN)), "the files are those of the manifest")
-    check(len(drafts) >= 2, "there are files of drafts")
-    for name in drafts:
-        path = os.path.join(GOLDEN, name + ".lmc")
-        refuse = {"lmc -t": ([LMC, "-t", path], "a draft of the format"), "lmc -d": ([LMC, "-d", "-o", out, path], "a draft of the format"),
-                  "lmc_decode.py": ([sys.executable, os.path.join(ROOT, "spec", "lmc_decode.py"), path, out], "VERSION")}
-        for port in filter(None, os.environ.get("PORTS", "").split("\n")):
-            refuse[port] = ([path if w == "{in}" else out if w == "{out}" else w for w in port.split() if w != "{base}"], "VERSION")
-        for about, (command, says) in refuse.items():
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-            check(done.returncode not in (0, -11, -6) and says in done.stdout and not os.path.lexists(out),
-                  "%s: %s: a draft: exit %d, %s" % (name, about, done.returncode, done.stdout[-300:]))
+    check({f["name"] + ".lmc" for f in files} | {"manifest.json"} == set(os.listdir(GOLDEN)), "the files are those of the manifest")
     check(len(files) >= 15, "there are golden files")
     for f in files:
         path, content, bases = os.path.join(GOLDEN, f["name"] + ".lmc"), f["content"], f["bases"]

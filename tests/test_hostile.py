@@ -17,6 +17,7 @@ import time
 
 import hostile
 from hostile import encoder
+from torch_files import metadata, torch_file
 from test_command import LMC, Case, gguf, main, npy, safetensors, safetensors_raw
 
 LONG = "--long" in sys.argv
@@ -159,6 +160,37 @@ class Time(Hostile):
             else: self.assertEqual(self.read("out/b00000"), bytes(60))
             self.clear("out")
 
+    def test_metadata_is_read_once(self):
+        """All .distcp files of a directory need its .metadata, whether it can be parsed or not: its time counted for each of them."""
+        item = torch_file({"w": ("torch.FloatStorage", "0", 6, 0, (6,), (1,))}, {"0": bytes(range(24))})
+        n = 300
+        for directory, large in ("bad", b"\x80\2" + b"]" * 900_000), ("good", metadata([("w%d" % i, (6,), (0,), i, 1) for i in range(20_000)])):
+            self.write(directory + "/.metadata", large)
+            for i in range(n):  # by turns with those of other directories
+                self.write("%s/%03d.distcp" % (directory, i), item * (1 + i % 3))
+                self.write("%s/%03d/.metadata" % (directory, i), metadata([]))
+                self.write("%s/%03d/__0_0.distcp" % (directory, i), item)
+            self.call("-o", directory + ".lmc", directory)
+            for file in directory, directory + ".lmc":
+                self.call("-l", file)
+                self.call("-l", "--json", file)
+                self.call("cat", "--safetensors", "-o", "out", file, code=None)
+                self.clear("out")
+
+    def test_metadata_that_is_too_large_to_be_kept(self):
+        """What is parsed of three .metadata takes more than 64 MiB: the first one is read again."""
+        item = torch_file({"w": ("torch.FloatStorage", "0", 6, 0, (6,), (1,))}, {"0": bytes(range(24))})
+        small = metadata([("w", (6,), (0,), 0, len(item))])
+        unused = small.index(b"N", small.index(b"planner_data"))
+        for i in "d", "d/A", "d/A/A":
+            for name in "0", "__0_0":  # before and behind the inner directories; the second is the one that .metadata names
+                self.write("%s/%s.distcp" % (i, name), item)
+            self.write(i + "/.metadata", small[:unused] + b"(" + b"]" * 900_000 + b"t" + small[unused + 1:])
+        for file in "d", "d.lmc":
+            found = json.loads(self.call("-l", "--json", file)[0])["files"]
+            self.assertEqual([[t["name"] for t in f["tensors"] if t["name"][0] != "@"] for f in found if f["path"].endswith(".distcp")], [["item-1.w"]] * 3 + [["w.w"]] * 3)
+            self.call("-f", "d")
+
     def test_links_to_links(self):
         """n links to a directory of n links stand for n * n files."""
         self.write("t/f", b"x")
@@ -196,6 +228,16 @@ class Time(Hostile):
         self.assertIn(b"--max-files", said)
         self.call("-o", "t.lmc", "--max-files", "119", "w/t")  # 40 directories, 78 links, a file
         self.call("-f", "-o", "t.lmc", "--max-files", "118", "w/t", code=1)
+
+    def test_links_that_no_path_can_follow(self):
+        """Listing went through all links of each path: beyond 40 it said so for each, and then opened each file that it had found."""
+        for i in range(60):
+            self.write("w/%d/f" % i, b"x")
+            for name in "ab":
+                os.symlink("../%d" % (i + 1), self.path("w/%d/%s" % (i, name)))
+        self.write("w/60/f", b"x")
+        said = self.call("--dereference", "--max-files", "3000", "-o", "t.lmc", "w/0", code=1)[1]
+        self.assertEqual((said.count(b"\n"), b"--max-files" in said), (1, True), said[:300])
 
     def test_parts_in_what_is_there(self):
         """Existing directories keep their mode and are not removed; links are not followed; an error removes only what was made."""
@@ -375,7 +417,8 @@ class Terminal(Hostile):
         self.write("n.lmc", hostile.names())
         self.write("o.lmc", hostile.segments_of_one_byte(100, 1))
         self.call("-d", "-o", "out", "n.lmc")
-        for args in (("-l",), ("-l", "-v"), ("-l", "--json"), ("stats",), ("stats", "--json"), ("cat",), ("diff", "o.lmc"), ("diff", "--json", "o.lmc"), ("salvage", "-f", "-o", "s"), ("verify", "-v")):
+        for args in (("-l",), ("-l", "-v"), ("-l", "--json"), ("stats",), ("stats", "--json"), ("cat",), ("diff", "o.lmc"), ("diff", "--json", "o.lmc"), ("salvage", "-f", "-o", "s"), ("salvage", "--json"),
+                     ("salvage", "--json", "-f", "-o", "s"), ("verify", "-v")):
             out, said = self.call(*args, "n.lmc", code=None)
             self.check(out)
             self.check(said)
@@ -384,6 +427,34 @@ class Terminal(Hostile):
                     self.assertIn(text, out)
             self.clear("s")
         self.check(self.dump("n.lmc").encode())
+
+    def test_json(self):
+        """salvage --json wrote C1 controls and changes of direction as they are, and all of JSON DEL. What JSON escapes, it reads as the same."""
+        names = ["w%04x%sx" % (i, c) for i, c in enumerate("\x01\x1f\x7f\x80\x9b\x9f\xad\u061c\u200b\u200e\u2028\u202e\u2066\u206f\ufeff\ufffe\U000e0001\U0010ffff\U0001f600\u00e9")]
+        self.write("n.safetensors", safetensors([(name, "U8", [1], b"x") for name in names], {"k\x9b": "v\u202e"}))
+        for part in "abc":
+            self.write("t/d\x7f\u202e\x9b" + part, part.encode() * 40)
+        self.call("n.safetensors")
+        self.call("t")
+        self.call("series", "S", "add", "--name", "a\u202e\x9bb", "n.safetensors")
+        data = self.read("n.safetensors.lmc")
+        self.write("bad.lmc", data[:-200] + bytes(200))
+        for args, wanted in ((("-l", "--json", "n.safetensors.lmc"), names), (("-l", "--json", "t.lmc"), ["d\x7f\u202e\x9ba"]), (("-l", "--json", "t"), ["d\x7f\u202e\x9ba"]),
+                             (("stats", "--json", "n.safetensors"), []), (("diff", "--json", "t.lmc", "n.safetensors"), names), (("salvage", "--json", "n.safetensors.lmc"), names),
+                             (("salvage", "--json", "-f", "-o", "s", "n.safetensors.lmc"), names), (("salvage", "--json", "bad.lmc"), names),
+                             (("series", "S", "list", "--json"), ["a\u202e\x9bb"])):
+            out, said = self.call(*args, code=None)
+            self.check(out)
+            self.check(said)
+            texts = set()
+
+            def collect(value):
+                if isinstance(value, str): texts.add(value)
+                for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else (): collect(part)
+            for line in ([out] if args[0] == "salvage" else out.splitlines()): collect(json.loads(line))
+            self.assertEqual([name for name in wanted if name not in texts], [], args)
+        with open(self.path("s/salvage.json"), "rb") as f:
+            self.assertEqual(json.load(f)["files"][0]["tensors"][0]["name"], names[0])
 
     def test_messages(self):
         for control in hostile.CONTROLS:

@@ -110,10 +110,12 @@ static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done,
                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc_restore_options options;
-    lmc_stream stream;
+    lmc_snapshot_info info;
+    lmc_stream stream = LMC_DEFAULTS;
+    enum lmc_status status;
     memset(&options, 0, sizeof options);
     options.parallel = parallel;
-    options.alloc_user = d->heap;
+    options.allocator = t_allocator(d->heap);
     options.user = d;
     options.begin_file = disk_begin;
     options.write = disk_write;
@@ -126,7 +128,10 @@ static enum lmc_status apply(disk *d, t_memory *delta, uint64_t n_done,
     d->writes = 0;
     stream.read = t_read;
     stream.user = delta;
-    return lmc_snapshot_restore(&stream, fingerprint, &options);
+    status = lmc_snapshot_restore(&stream, &info, &options);
+    if (status == LMC_OK && fingerprint)
+        memcpy(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
+    return status;
 }
 
 /* After a crash: the journal is written again. Returns how far the disk is. */
@@ -279,7 +284,7 @@ static void test_refusals(void)
     lmc_base base, new_base;
     t_memory delta, plain;
     lmc_restore_options options;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     t_calls calls;
     uint64_t state = 5, total, n_done;
     long k, n_reads;
@@ -422,7 +427,7 @@ static int can(t_memory *delta, const lmc_base *base)
     memset(&heap, 0, sizeof heap);
     heap.fail_at = -1;
     options.base = base;
-    options.alloc_user = &heap;
+    options.allocator = t_allocator(&heap);
     reader = open_with(delta, &options);
     if (reader == NULL || lmc_reader_can_restore_in_place(reader, &result) != LMC_OK) result = -1;
     lmc_reader_free(reader);
@@ -484,7 +489,7 @@ static void test_layouts(void)
         } else {
             lmc_reader_options options;
             lmc_reader *reader = NULL;
-            lmc_source source;
+            lmc_source source = LMC_DEFAULTS;
             memset(&options, 0, sizeof options);
             options.base = &other_base;
             source.read_at = t_read_at;

@@ -2,7 +2,7 @@
 """Files made to cost as much time and memory as they can, within hard limits: memory, output, CPU seconds, stack.
 
 Usage: test_limits.py [--brief | --long] [-v] [NAME...]     NAME: only what has it in its name; --brief: few files, small ones; --long: larger
-files; -v: prints what each took
+files, and all verbs for each; -v: prints what each took
 
 There are two tables of files and verbs. The first has files made block by block (spec/encoder.py), which the command must check, list, restore and
 salvage. The second has small files with much content (hostile.py), for every verb that reads one. The command must end with an exit code of its own,
@@ -161,12 +161,13 @@ class Launcher:
 def bombs():
     """(name, function that makes {name of file: bytes}, verbs or None for all). An LMC file is x.lmc; from other files, the command makes it."""
     n = 1 if BRIEF else 2
+    usual = None
 
     def one(name, make, *numbers, verbs=None, **more):
-        return name, lambda: {"x.lmc": make(*numbers, **more)}, verbs
+        return name, lambda: {"x.lmc": make(*numbers, **more)}, verbs or usual
 
     def torch(name, make, *numbers):
-        return name, lambda: {"x.pt": make(*numbers)}, None
+        return name, lambda: {"x.pt": make(*numbers)}, usual
 
     def dcp(name_size, items):
         metadata, data = hostile.checkpoint(name_size, items)
@@ -183,14 +184,15 @@ def bombs():
     yield "a record of rules", lambda: {"x.lmc": hostile.with_metadata((b"lmc.policy", b"[" + b"{}," * (300000 * n * SCALE) + b"{}]"))}, ("-l",)
     yield "items with long names", lambda: dcp(60000, 500 * n), None
     if BRIEF: return
+    if not LONG: usual = SOME_VERBS
     yield one("the same, more of them", hostile.prefix_names, 75000 * SCALE, verbs=("-l --json", "salvage --json"))
     yield one("the same, of many dimensions", hostile.prefix_names, 6000, rank=31)
     yield one("the same, of what is escaped", hostile.prefix_names, 6000, text=b"\x1b")
     yield one("empty files", hostile.many_files, 1000)
     yield one("long paths", hostile.many_files, 500, b"p" * 4000 + b"%06d")
     yield one("runs of a byte", hostile.many_runs, 5000 * SCALE)
-    yield "metadata", lambda: {"x.lmc": hostile.with_metadata(*((b"%07d" % i, b"") for i in range(50000 * SCALE)))}, None
-    yield "a large value of metadata", lambda: {"x.lmc": hostile.with_metadata((b"\x1b[31m\xff", bytes(2000000 * SCALE)))}, None
+    yield "metadata", lambda: {"x.lmc": hostile.with_metadata(*((b"%07d" % i, b"") for i in range(50000 * SCALE)))}, usual
+    yield "a large value of metadata", lambda: {"x.lmc": hostile.with_metadata((b"\x1b[31m\xff", bytes(2000000 * SCALE)))}, usual
     yield one("links", hostile.many_links, [b"%06d" % i for i in range(1000)])
     yield one("links with long targets", hostile.many_links, [b"%06d" % i for i in range(20)], b"../" * 1300)
     yield torch("the same key, more often", hostile.same_keys, 1000000)
@@ -201,10 +203,10 @@ def bombs():
     yield torch("pickle: dicts and nothing", hostile.torch_opcodes, b"}NNNNNNN", 1000000)
     yield torch("pickle: marks", hostile.torch_opcodes, b"(", 8000000)
     yield torch("pickle: texts", hostile.torch_opcodes, b"\x8c\0", 4000000)
-    yield "nested arrays of GGUF", lambda: {"x.gguf": hostile.gguf_nested(300000)}, None
-    yield "nested JSON", lambda: {"x.safetensors": hostile.json_header(b'{"a":' * 800000)}, None
+    yield "nested arrays of GGUF", lambda: {"x.gguf": hostile.gguf_nested(300000)}, usual
+    yield "nested JSON", lambda: {"x.safetensors": hostile.json_header(b'{"a":' * 800000)}, usual
     yield "keys of JSON", lambda: {"x.safetensors": hostile.json_header(b"{" + b",".join(
-        b'"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % i for i in range(15000 * SCALE)) + b"}")}, None
+        b'"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % i for i in range(15000 * SCALE)) + b"}")}, usual
 
 
 VERBS = [  # words before the file; promised factor; whether it lists
@@ -214,6 +216,7 @@ VERBS = [  # words before the file; promised factor; whether it lists
     ("cat", ("--safetensors", "-f", "-o", "out"), COMPARE, 0), ("cat", (), COMPARE, 0), ("-d", ("-f", "-o", "out", "LAST", "*"), COMPARE, 0),
     ("rebase", ("--onto", "none", "-f", "-o", "out"), MAKE, 0), ("-z", ("-f", "-o", "out"), MAKE, 0)]
 BRIEF_VERBS = ("-l", "salvage", "diff", "cat")
+SOME_VERBS = BRIEF_VERBS + ("-t", "-d", "-z")  # of the files that --brief leaves out
 
 
 def remove(*paths):

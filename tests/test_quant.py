@@ -541,11 +541,14 @@ class Command(Quant):
     def test_verbose(self):
         self.checkpoint(layers=1)
         text = self.lmc("-v", "c", "-o", "x.lmc", "--quant", "*=bits:8").stderr.decode()
+        self.assertRegex(text, r"lmc: c: 2 tensors quantised, 2 exact: 2 \(fewer than 16,384 elements\)")
+        self.assertNotIn("layers.0.weight", text)
+        text = self.lmc("-v", "-v", "-f", "c", "-o", "x.lmc", "--quant", "*=bits:8").stderr.decode()
         self.assertRegex(text, r"lmc: exp_avg\.f32\.safetensors: layers\.0\.weight \(m\): update 0\.00\d+, \d\.\d\d bits: a grid, \d+ points in use, scaled by the second")
         self.assertIn("lmc: exp_avg_sq.f32.safetensors: norm.weight (v): exact: fewer than 16,384 elements", text)
         self.assertNotIn("master", text)
-        self.assertIn("master.f32.safetensors: layers.0.weight (weight): exact: weights stay exact",
-                      self.lmc("-v", "-f", "c", "-o", "x.lmc", "--quant", "*=auto:0.01").stderr.decode())
+        self.assertIn("master.f32.safetensors: layers.0.weight (weight): exact: weights stay exact\n",
+                      self.lmc("-v", "-v", "-f", "c", "-o", "x.lmc", "--quant", "*=auto:0.01").stderr.decode())
 
     def test_restoring_says_so(self):
         self.checkpoint(layers=1)

@@ -89,7 +89,7 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
 
 static lmc_source elements_of(memory_elements *m, const uint8_t *data, size_t size)
 {
-    lmc_source elements;
+    lmc_source elements = LMC_DEFAULTS;
     m->data = data;
     m->size = size;
     m->calls = NULL;
@@ -131,9 +131,10 @@ static lmc_quantizer *fit(const plan *p, const uint8_t *x, size_t size, const ui
 {
     lmc_quantizer_options options = options_of(p);
     memory_elements memory, second_memory;
-    lmc_source elements = elements_of(&memory, x, size);
+    lmc_source elements = elements_of(&memory, x, size), seconds;
     lmc_quantizer *q = NULL;
-    if (second) options.second_elements = elements_of(&second_memory, second, size);
+    if (second) seconds = elements_of(&second_memory, second, size);
+    if (second) options.second_elements = &seconds;
     options.second = second_quantizer;
     CHECK_STATUS(lmc_quantizer_fit(&q, &elements, &options), LMC_OK);
     memset(info, 0, sizeof *info);
@@ -558,12 +559,12 @@ static void test_reasons(void)
     fill(x, v, most, 4, K_MOMENT, 1);
     elements = elements_of(&memory, x, 4 * most);
     for (i = 0; i < 24; i++) {
-        lmc_source bad = elements;
+        lmc_source bad = elements, seconds = elements;
         options = options_of(&p);
         switch (i) {
         case 0: options.bits = 3; break;
         case 1: options.bits = 9; break;
-        case 2: options.dtype = (enum lmc_dtype)LMC_DTYPE_COUNT; break;
+        case 2: options.dtype = (enum lmc_dtype)LMC__DTYPE_COUNT; break;
         case 3: options.role = (enum lmc_role)3; break;
         case 4: options.generation = 255; break;
         case 5: bad.size = 4 * most - 1; break;
@@ -585,7 +586,10 @@ static void test_reasons(void)
                             : i == 13 ? (double)float_of(0x7FC00000)
                                       : 0.1;
             break;
-        case 14: options.second_elements = elements_of(&other_memory, v, 4 * most - 4); break;
+        case 14:
+            seconds = elements_of(&other_memory, v, 4 * most - 4);
+            options.second_elements = &seconds;
+            break;
         case 15:
         case 16:
         case 17: { /* second moments' quantisers: of another size, another dtype, by updates
@@ -600,10 +604,11 @@ static void test_reasons(void)
             other.role = i == 17 ? LMC_ROLE_FIRST_MOMENT : LMC_ROLE_SECOND_MOMENT;
             other.dtype = i == 16 ? LMC_BF16 : LMC_F32;
             other_options = options_of(&other);
-            if (i == 17) other_options.second_elements = elements;
+            if (i == 17) other_options.second_elements = &elements;
             CHECK_STATUS(lmc_quantizer_fit(&second, &other_elements, &other_options), LMC_OK);
             options.second = second;
-            options.second_elements = elements_of(&other_memory, v, 4 * most);
+            seconds = elements_of(&other_memory, v, 4 * most);
+            options.second_elements = &seconds;
             break;
         }
         case 18:
@@ -654,7 +659,7 @@ static void test_fit_faults(void)
         for (k = 0; k < 1000; k++) {
             static lmc_quantizer *const untouched = NULL;
             memory_elements first, other;
-            lmc_source elements = elements_of(&first, x, 4 * n);
+            lmc_source elements = elements_of(&first, x, 4 * n), seconds;
             lmc_quantizer_options options;
             lmc_quantizer *q = untouched;
             enum lmc_status status;
@@ -668,7 +673,7 @@ static void test_fit_faults(void)
             heap.fail_at = memory ? k : -1;
             first.calls = &calls;
             options.dtype = LMC_F32;
-            options.alloc_user = &heap;
+            options.allocator = t_allocator(&heap);
             options.role = mode / 2 == 0   ? LMC_ROLE_OTHER
                            : mode / 2 == 1 ? LMC_ROLE_SECOND_MOMENT
                                            : LMC_ROLE_FIRST_MOMENT;
@@ -676,7 +681,8 @@ static void test_fit_faults(void)
             else if (mode / 2 == 1) options.measure = LMC_MEASURE_RELATIVE, options.bound = 0.01;
             else options.bits = 6;
             if (mode / 2 >= 3) {
-                options.second_elements = elements_of(&other, v, 4 * n);
+                seconds = elements_of(&other, v, 4 * n);
+                options.second_elements = &seconds;
                 other.calls = &calls;
             }
             if (mode / 2 == 1) elements.user = (first.data = v, &first);
@@ -1270,9 +1276,9 @@ static void refuse_fields(const sample *s)
             block[3] |= 32;
             want = LMC_ERR_CORRUPT;
             break;
-        case 53:
+        case 53: /* another layout, of which the payload is not */
             block[2] |= 32;
-            want = LMC_ERR_UNSUPPORTED;
+            want = LMC_ERR_CORRUPT;
             break;
         case 54:
             block[2] |= 128;
@@ -1405,7 +1411,8 @@ static void add_states(states *s, t_model *model, const part *parts, int with_qu
     }
     for (i = 0; i < model->n_files; i++)
         for (k = 0; k < model->files[i].file.n_tensors; k++) {
-            lmc_tensor *const t = (lmc_tensor *)(uintptr_t)&model->files[i].file.tensors[k];
+            const lmc_tensor *const t = &model->files[i].file.tensors[k];
+            lmc_tensor_hints *const h = &model->files[i].hints[k];
             size_t number = 0;
             while (strcmp(parts[number].name, t->name) != 0) number++;
             if (number == V0 || number == V1) { /* where the other moments find it */
@@ -1413,9 +1420,8 @@ static void add_states(states *s, t_model *model, const part *parts, int with_qu
                 s->twins[number == V0 ? M0 : M1].offset = t->offset;
                 s->twins[N0] = s->twins[M0];
             }
-            t->twin = NULL;
-            if (number == M0 || number == M1 || number == N0) t->twin = &s->twins[number];
-            if (with_quantizers) t->quantizer = s->quantizers[number];
+            h->twin = number == M0 || number == M1 || number == N0 ? &s->twins[number] : NULL;
+            if (with_quantizers) h->quantizer = s->quantizers[number];
         }
 }
 
@@ -1500,6 +1506,17 @@ static const lmc_tensor *find_tensor(const t_model *model, const char *name)
     abort();
 }
 
+static lmc_tensor_hints *find_hints(const t_model *model, const lmc_tensor *t)
+{
+    size_t i;
+    for (i = 0; i < model->n_files; i++) {
+        const lmc_file *const f = &model->files[i].file;
+        if (f->n_tensors && t >= f->tensors && t < f->tensors + f->n_tensors)
+            return &model->files[i].hints[t - f->tensors];
+    }
+    abort();
+}
+
 /* Restores and reads; the result must be the expected snapshot. */
 static void check_snapshot(const t_model *expected, t_memory *out, const lmc_base *base,
                            const lmc_parallel *parallel)
@@ -1536,7 +1553,7 @@ static void check_losses(const states *s, t_memory *out, unsigned generation)
         if (t)
             CHECK(t->loss.generation == (info.loss.generation ? generation : 0) &&
                   t->loss.measure == info.loss.measure &&
-                  fabs(t->loss.error - info.loss.error) < 1e-9 && t->quantizer == NULL);
+                  fabs(t->loss.error - info.loss.error) < 1e-9);
     }
     lmc_reader_free(reader);
 }
@@ -1549,25 +1566,26 @@ static void recover(const t_model *model, lmc_reader *reader, lmc_quantizer **qu
     for (i = 0; i < model->n_files; i++)
         for (k = 0; k < model->files[i].file.n_tensors; k++, n++) {
             lmc_tensor *const t = (lmc_tensor *)(uintptr_t)&model->files[i].file.tensors[k];
+            lmc_tensor_hints *const h = &model->files[i].hints[k];
             const lmc_tensor *const there = &lmc_reader_get_file(reader, i)->tensors[k];
             lmc_quantizer_info info;
             quantizers[n] = NULL;
             memset(&twins[n], 0xFF, sizeof twins[n]);
             t_note("recovering %s", t->name);
             if (!CHECK_STATUS(
-                    lmc_reader_recover_quantizer(reader, i, there, &quantizers[n], &twins[n]),
+                    lmc_quantizer_recover(&quantizers[n], reader, i, there, &twins[n], NULL),
                     LMC_OK))
                 continue;
             CHECK_STATUS(lmc_quantizer_get_info(quantizers[n], &info), LMC_OK);
             if (is_whole) CHECK(info.is_lossless == (there->loss.generation == 0));
             if (there->loss.generation)
                 CHECK(memcmp(&info.loss, &there->loss, sizeof info.loss) == 0);
-            if (is_whole && t->twin)
-                CHECK(twins[n].file_number == t->twin->file_number &&
-                      twins[n].offset == t->twin->offset &&
+            if (is_whole && h->twin)
+                CHECK(twins[n].file_number == h->twin->file_number &&
+                      twins[n].offset == h->twin->offset &&
                       twins[n].conversion == LMC_CONVERT_NONE);
-            t->quantizer = quantizers[n];
-            t->twin = twins[n].file_number == (size_t)-1 ? NULL : &twins[n];
+            h->quantizer = quantizers[n];
+            h->twin = twins[n].file_number == (size_t)-1 ? NULL : &twins[n];
             t->loss = there->loss;
         }
 }
@@ -1652,12 +1670,11 @@ static void test_snapshots(void)
             size_t k, at;
             for (k = 0; k < f->file.n_tensors; k++) {
                 const lmc_tensor *const t = &f->file.tensors[k];
-                if (strcmp(t->name, "g") != 0 ||
-                    !CHECK(t->quantizer && t_log_point(t->quantizer, 0, 0)))
-                    continue;
+                const lmc_quantizer *const q = f->hints[k].quantizer;
+                if (strcmp(t->name, "g") != 0 || !CHECK(q && t_log_point(q, 0, 0))) continue;
                 for (at = 0; at < 64; at++)
                     put((uint8_t *)(uintptr_t)f->data + t->offset, 1000 + at, 4,
-                        t_log_point(t->quantizer, (1000 + at) / 50, 1u << at / 4 % 15));
+                        t_log_point(q, (1000 + at) / 50, 1u << at / 4 % 15));
             }
         }
         memset(&again, 0, sizeof again);
@@ -1728,7 +1745,7 @@ static void test_deltas(void)
     for (i = 0; i < new.expected.n_files; i++)
         for (k = 0; k < new.expected.files[i].file.n_tensors; k++) {
             lmc_tensor *const t = (lmc_tensor *)(uintptr_t)&new.expected.files[i].file.tensors[k];
-            t->twin = NULL;
+            new.expected.files[i].hints[k].twin = NULL;
             t->loss = lmc_reader_get_file(reader, i)->tensors[k].loss;
         }
     options.read_back = NULL;
@@ -1754,7 +1771,10 @@ static void test_refusals(void)
         lmc_tensor *const m = (lmc_tensor *)(uintptr_t)find_tensor(&s.source, "m.0"),
                           *const v = (lmc_tensor *)(uintptr_t)find_tensor(&s.source, "v.0");
         lmc_tensor *const small = (lmc_tensor *)(uintptr_t)find_tensor(&s.source, "small");
+        lmc_tensor_hints *const hints_m = find_hints(&s.source, m), *const hints_v =
+                                                                        find_hints(&s.source, v);
         const lmc_tensor good_m = *m, good_v = *v, good_small = *small;
+        const lmc_tensor_hints good_hints_m = *hints_m, good_hints_v = *hints_v;
         const t_file good_file = s.source.files[0];
         const lmc_twin good_twin = s.twins[M0];
         enum lmc_status want = LMC_ERR_ARGUMENT;
@@ -1765,7 +1785,7 @@ static void test_refusals(void)
         options = states_options(&s);
         switch (i) {
         case 0: want = LMC_OK; break;
-        case 1: m->twin = NULL; break;
+        case 1: hints_m->twin = NULL; break;
         case 2: options.read_back = NULL; break;
         case 3: s.twins[M0].file_number = 2; break; /* itself */
         case 4: s.twins[M0].file_number = 3; break; /* not there */
@@ -1795,9 +1815,9 @@ static void test_refusals(void)
             break;
         case 13:
             small->loss.generation = 1;
-            small->loss.measure = (enum lmc_measure)4;
-            break;
-        case 14: /* quantised again, on request */
+            small->loss.measure = (enum lmc_measure)256;
+            break; /* of those that it does not know, each can be written again */
+        case 14:   /* quantised again, on request */
             for (want = LMC_OK; want == LMC_OK && other == NULL;) {
                 memory_elements memory;
                 lmc_source elements = elements_of(&memory, s.decoded[V0].data, s.decoded[V0].size);
@@ -1813,13 +1833,13 @@ static void test_refusals(void)
                     break;
                 CHECK_STATUS(lmc_quantizer_get_info(other, &info), LMC_OK);
                 CHECK(info.loss.generation == 2);
-                v->quantizer = other;
+                hints_v->quantizer = other;
                 v->loss.generation = 1;
                 v->loss.measure = LMC_MEASURE_UPDATE;
             }
             break;
         case 15:
-            v->quantizer = NULL;
+            hints_v->quantizer = NULL;
             want = LMC_OK;
             break; /* the first moment's tables do not fit: worse, not wrong */
         case 16: s.source.files[0].file.size = LMC_UNKNOWN_SIZE; break;
@@ -1853,6 +1873,8 @@ static void test_refusals(void)
         lmc_quantizer_free(other);
         *m = good_m;
         *v = good_v;
+        *hints_m = good_hints_m;
+        *hints_v = good_hints_v;
         *small = good_small;
         s.source.files[0] = good_file;
         s.twins[M0] = good_twin;
@@ -1866,19 +1888,19 @@ static void test_refusals(void)
         lmc_twin twin;
         memset(&out, 0, sizeof out);
         options = states_options(&s);
-        t_note("lmc_reader_recover_quantizer");
+        t_note("lmc_quantizer_recover");
         CHECK_STATUS(t_write_model(&s.source, &out, &options, 0, NULL), LMC_OK);
         reader = open_memory(&out, NULL, NULL);
         far = lmc_reader_get_file(reader, 0)->tensors[0];
-        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 0, &far, NULL, &twin), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_reader_recover_quantizer(NULL, 0, &far, &q, &twin), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 3, &far, &q, &twin), LMC_ERR_ARGUMENT);
-        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 0, NULL, &q, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_recover(NULL, reader, 0, &far, &twin, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_recover(&q, NULL, 0, &far, &twin, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_recover(&q, reader, 3, &far, &twin, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_recover(&q, reader, 0, NULL, &twin, NULL), LMC_ERR_ARGUMENT);
         far.offset = UINT64_MAX;
-        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 0, &far, &q, &twin), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_quantizer_recover(&q, reader, 0, &far, &twin, NULL), LMC_ERR_ARGUMENT);
         CHECK(q == NULL);
         far = lmc_reader_get_file(reader, 2)->tensors[0]; /* m.0, whose twin is not asked for */
-        CHECK_STATUS(lmc_reader_recover_quantizer(reader, 2, &far, &q, NULL), LMC_OK);
+        CHECK_STATUS(lmc_quantizer_recover(&q, reader, 2, &far, NULL, NULL), LMC_OK);
         if (q) CHECK(lmc_quantizer_get_info(q, &info) == LMC_OK && info.is_lossless);
         lmc_quantizer_free(q);
         lmc_reader_free(reader);
@@ -1918,27 +1940,27 @@ static void test_snapshot_faults(void)
                 t_memory out;
                 memset(&out, 0, sizeof out);
                 out.calls = &calls;
-                options.alloc_user = &heap;
+                options.allocator = t_allocator(&heap);
                 status = t_write_model(&s.source, &out, &options, 50000, NULL);
                 free(out.data);
             } else if (what == 1) {
                 lmc_restore_options restore;
                 memset(&restore, 0, sizeof restore);
-                restore.alloc_user = &heap;
+                restore.allocator = t_allocator(&heap);
                 restore.read_back = t_on_read_back;
                 status = t_restore_model(&s.expected, &good, &restore, NULL, &wrong);
             } else if (what == 2) {
                 lmc_reader_options read;
                 memset(&read, 0, sizeof read);
-                read.alloc_user = &heap;
+                read.allocator = t_allocator(&heap);
                 status = t_read_model(&s.expected, &good, &read, &wrong);
             } else {
                 lmc_reader_options read;
                 lmc_reader *reader = NULL;
-                lmc_source source;
+                lmc_source source = LMC_DEFAULTS;
                 size_t i;
                 memset(&read, 0, sizeof read);
-                read.alloc_user = &heap;
+                read.allocator = t_allocator(&heap);
                 source.read_at = t_read_at;
                 source.user = &good;
                 source.size = good.size;
@@ -1946,8 +1968,8 @@ static void test_snapshot_faults(void)
                 for (i = 0; status == LMC_OK && i < PARTS; i++) {
                     lmc_quantizer *q = NULL;
                     lmc_twin twin;
-                    status = lmc_reader_recover_quantizer(
-                        reader, 0, &lmc_reader_get_file(reader, 0)->tensors[i], &q, &twin);
+                    status = lmc_quantizer_recover(
+                        &q, reader, 0, &lmc_reader_get_file(reader, 0)->tensors[i], &twin, NULL);
                     CHECK((q != NULL) == (status == LMC_OK));
                     lmc_quantizer_free(q);
                 }

@@ -14,9 +14,12 @@ PLUS = {"gcc": "g++"}
 
 
 def programs():
-    """{name: text}: blocks of C whose first line has their name."""
+    """{name: text}: blocks of C or C++ whose first line has their name."""
     with open(os.path.join(ROOT, "docs", "api.md"), encoding="utf-8") as f:
-        return {re.match(r"/\* (\w+\.c)\b", b)[1]: b for b in re.findall(r"^```c\n(.*?)^```$", f.read(), re.M | re.S)}
+        blocks = re.findall(r"^```c(?:pp)?\n(.*?)^```$", f.read(), re.M | re.S)
+    texts = {re.match(r"/[*/] (\w+\.c(?:pp)?)\b", b)[1]: b for b in blocks}
+    assert len(texts) == len(blocks), "two programs have one name"
+    return texts
 
 
 class Recipes(unittest.TestCase):
@@ -32,9 +35,9 @@ class Recipes(unittest.TestCase):
                 for name, text in texts.items():
                     with open(os.path.join(directory, name), "w", encoding="utf-8") as f:
                         f.write(text)
-                    program = "./" + name[:-2]
+                    program = "./" + name.split(".")[0]
                     plus = PLUS.get(compiler, compiler.replace("clang", "clang++"))
-                    builds = [[compiler, "-std=c99"], [plus, "-std=c++11", "-x", "c++"]]
+                    builds = [[compiler, "-std=c99"], [plus, "-std=c++11", "-x", "c++"]][name.endswith(".cpp"):]
                     for build in builds:
                         with self.subTest(name=name, build=build):
                             subprocess.run([*build, "-O1", "-DLMC_PTHREADS", "-DLMC_POSIX", *WARNINGS, name, *(["-x", "none"] if "c++" in build else []), library, "-o", program, "-pthread", "-lm"], cwd=directory, check=True)

@@ -117,8 +117,8 @@ static const place *find_place(const setting *s, const lmc_salvage_range *range,
     size_t i;
     for (i = 0; i < s->l->n; i++) {
         const place *const p = &s->l->places[i];
-        if (p->block != range->block || p->length != range->size ||
-            (o.damage.has_index && !g_is_mixed && p->run != range->run) ||
+        if (p->block != range->block_number || p->length != range->size ||
+            (o.damage.has_index && !g_is_mixed && p->run != range->run_number) ||
             memcmp(range->data, s->model->files[p->file].data + p->offset, p->length) != 0)
             continue;
         if (p->file == file && p->offset == range->offset) return p;
@@ -132,7 +132,7 @@ static void salvage(const setting *s, t_memory *in)
     lmc_reader_options options;
     lmc_salvage *salvaged = NULL;
     lmc_reader *reader;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     lmc_salvage_range range;
     enum lmc_status status;
     t_heap own;
@@ -144,7 +144,7 @@ static void salvage(const setting *s, t_memory *in)
     own.fail_at = -1;
     memset(&options, 0, sizeof options);
     options.base = s->base;
-    options.alloc_user = heap;
+    options.allocator = t_allocator(heap);
     source.read_at = t_read_at;
     source.user = in;
     source.size = in->size;
@@ -192,9 +192,9 @@ static void salvage(const setting *s, t_memory *in)
     if (o.status == LMC_OK) {
         for (i = 0; i < t_info(reader).n_files; i++) {
             const lmc_file *const f = lmc_reader_get_file(reader, i);
-            int confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
-            o.n_confirmed += confirmed > 0;
-            o.n_contradicted += confirmed < 0;
+            enum lmc_status confirmed = lmc_salvage_confirm(salvaged, i, SIZE_MAX);
+            o.n_confirmed += confirmed == LMC_OK;
+            o.n_contradicted += confirmed == LMC_ERR_CHECKSUM;
             if (lmc_salvage_is_described(salvaged, i)) {
                 o.n_described++;
                 const size_t number = find_file(s, salvaged, i);
@@ -203,8 +203,8 @@ static void salvage(const setting *s, t_memory *in)
                     continue;
                 for (j = 0; j < f->n_tensors; j++) {
                     confirmed = lmc_salvage_confirm(salvaged, i, j);
-                    o.n_confirmed += confirmed > 0;
-                    o.n_contradicted += confirmed < 0;
+                    o.n_confirmed += confirmed == LMC_OK;
+                    o.n_contradicted += confirmed == LMC_ERR_CHECKSUM;
                     CHECK(strcmp(f->tensors[j].name,
                                  s->model->files[number].file.tensors[j].name) == 0);
                 }
@@ -477,7 +477,7 @@ static void test_bad_disk(void)
     static uint8_t data[300000];
     t_memory out;
     bad_disk disk;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     lmc_reader_options options;
     lmc_salvage *reader = NULL;
     lmc_salvage_range range;
@@ -559,8 +559,8 @@ static void fill_blocks(uint8_t *data, size_t size, unsigned seed)
 
 static uint8_t a_data[N_A], b_data[N_B], a_new[N_A], b_new[N_B];
 
-static void make_model(t_model *model, uint8_t *a, uint8_t *b, lmc_tensor *tensors, unsigned seed,
-                       const lmc_twin *twin)
+static void make_model(t_model *model, uint8_t *a, uint8_t *b, lmc_tensor *tensors,
+                       lmc_tensor_hints *hints, unsigned seed, const lmc_twin *twin)
 {
     static const uint64_t u8[1] = {16384 * 4}, bf16[2] = {20, 15}, floats[1] = {2048},
                           halves[1] = {2048}, none[1] = {0};
@@ -576,11 +576,12 @@ static void make_model(t_model *model, uint8_t *a, uint8_t *b, lmc_tensor *tenso
     tensors[1] = t_tensor("w", "BF16", 2, bf16, 16384 * 4 + 100, 600);
     tensors[2] = t_tensor("master", "F32", 1, floats, 16384 * 5, 8192);
     tensors[3] = t_tensor("half", "BF16", 1, halves, 16384 * 6, 4096);
-    tensors[3].twin = twin;
     tensors[4] = t_tensor("empty", "BF16", 1, none, N_A, 0);
     f = t_add_file(model, "dir/a", a, N_A);
     f->file.tensors = tensors;
     f->file.n_tensors = 5;
+    f->hints = hints;
+    hints[3].twin = twin;
     t_add_file(model, "dir/empty", NULL, 0);
     t_add_file(model, "dir/void", NULL, 0)->file.kind = LMC_FILE_DIRECTORY;
     f = t_add_file(model, "unknown", b, N_B);
@@ -595,7 +596,8 @@ static void test_snapshots(void)
 {
     static t_model model, old;
     static lmc_tensor tensors[5], old_tensors[5];
-    lmc_twin twin;
+    static lmc_tensor_hints hints[5], old_hints[5];
+    lmc_twin twin = LMC_DEFAULTS;
     lmc_writer_options options;
     t_memory base_file;
     lmc_reader *reader;
@@ -603,13 +605,13 @@ static void test_snapshots(void)
     own o_own;
     memset(&options, 0, sizeof options);
     options.log2_block = 14;
-    make_model(&old, a_data, b_data, old_tensors, 1, NULL);
+    make_model(&old, a_data, b_data, old_tensors, old_hints, 1, NULL);
     test_all(&old, &options, NULL, "snapshot");
 
     twin.file_number = 0;
     twin.offset = 16384 * 5;
     twin.conversion = LMC_CONVERT_F32_TO_BF16;
-    make_model(&model, a_new, b_new, tensors, 2, &twin);
+    make_model(&model, a_new, b_new, tensors, hints, 2, &twin);
     memset(&o_own, 0, sizeof o_own);
     o_own.model = &model;
     options.read_back = read_own;
@@ -621,7 +623,7 @@ static void test_snapshots(void)
     reader = open_memory(&base_file, NULL, NULL);
     base = lmc_reader_base(reader);
     options.base = &base;
-    make_model(&model, a_new, b_new, tensors, 1, &twin);
+    make_model(&model, a_new, b_new, tensors, hints, 1, &twin);
     a_new[16384 * 4 + 110] ^= 1;
     a_new[16384 * 5 + 6] ^= 1;
     CHECK_STATUS(
@@ -635,7 +637,7 @@ static void test_snapshots(void)
         t_memory out, in;
         lmc_reader_options damaged;
         lmc_salvage *from = NULL;
-        lmc_source source;
+        lmc_source source = LMC_DEFAULTS;
         lmc_base again;
         setting s;
         size_t i, n_lost = 0;
@@ -842,7 +844,7 @@ static void test_wrong_base(void)
     lmc_base base[2];
     lmc_salvage_range range;
     lmc_salvage *salvaged = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     t_memory files[3], in;
     size_t i, k;
     memset(files, 0, sizeof files);
@@ -882,7 +884,7 @@ static void test_wrong_base(void)
         CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &given), LMC_OK);
         for (i = 0; i < l.n; i++) {
             CHECK_STATUS(lmc_salvage_next(salvaged, &range), LMC_OK);
-            CHECK(range.block == i && range.size == l.places[i].length);
+            CHECK(range.block_number == i && range.size == l.places[i].length);
             CHECK_STATUS(range.status, i == 1   ? LMC_ERR_CHECKSUM
                                        : k == 0 ? LMC_OK
                                        : k == 1 ? LMC_ERR_BASE_WRONG
@@ -953,7 +955,7 @@ static void test_hostile(void)
     t_memory out, in;
     lmc_reader_options reader_options;
     lmc_salvage *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     lmc_salvage_range range;
     t_heap heap;
     int kind;
@@ -1002,7 +1004,7 @@ static void test_hostile(void)
         memset(&heap, 0, sizeof heap);
         heap.fail_at = -1;
         memset(&reader_options, 0, sizeof reader_options);
-        reader_options.alloc_user = &heap;
+        reader_options.allocator = t_allocator(&heap);
         source.read_at = t_read_at;
         source.user = &in;
         source.size = in.size;
@@ -1026,7 +1028,7 @@ static void test_hostile(void)
 static size_t read_reference(const t_memory *in, t_memory *files, size_t cap)
 {
     lmc_reader *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     size_t i, n = 0;
     source.read_at = t_read_at;
     source.user = (void *)(uintptr_t)in;
@@ -1049,7 +1051,7 @@ static size_t read_reference(const t_memory *in, t_memory *files, size_t cap)
 static uint64_t count_missing(t_memory *in, const t_memory *files, size_t n)
 {
     lmc_salvage *salvaged = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     lmc_salvage_range range;
     uint64_t missing = 0;
     size_t i;
@@ -1149,7 +1151,7 @@ static void test_arguments(void)
     lmc_reader_options options;
     lmc_salvage_range range;
     lmc_damage damage;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     t_note("arguments");
     memset(&out, 0, sizeof out);
     t_add_file(&model, "a", a_data, 100);
@@ -1162,16 +1164,18 @@ static void test_arguments(void)
     CHECK_STATUS(lmc_salvage_get_damage(NULL, &damage), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_salvage_open(NULL, &source, &options), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_salvage_open(&salvaged, NULL, &options), LMC_ERR_ARGUMENT);
-    CHECK(lmc_salvage_confirm(NULL, 0, SIZE_MAX) == 0 && lmc_salvage_is_described(NULL, 0) == 0 &&
-          lmc_salvage_reader(NULL) == NULL);
+    CHECK_STATUS(lmc_salvage_confirm(NULL, 0, SIZE_MAX), LMC_ERR_ARGUMENT);
+    CHECK(lmc_salvage_is_described(NULL, 0) == 0 && lmc_salvage_reader(NULL) == NULL);
     lmc_salvage_free(NULL);
     options.max_total_size = 99;
     CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &options), LMC_OK);
     CHECK_STATUS(lmc_salvage_next(salvaged, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_salvage_next(salvaged, &range), LMC_ERR_LIMIT);
     CHECK_STATUS(lmc_salvage_get_damage(salvaged, NULL), LMC_ERR_ARGUMENT);
-    CHECK(lmc_salvage_confirm(salvaged, 0, 0) == 0 && lmc_salvage_confirm(salvaged, 0, 99) == 0 &&
-          lmc_salvage_confirm(salvaged, 1, SIZE_MAX) == 0);
+    CHECK_STATUS(lmc_salvage_confirm(salvaged, 0, SIZE_MAX), LMC_ERR_LOST);
+    CHECK_STATUS(lmc_salvage_confirm(salvaged, 0, 0), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_salvage_confirm(salvaged, 0, 99), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_salvage_confirm(salvaged, 1, SIZE_MAX), LMC_ERR_ARGUMENT);
     lmc_salvage_free(salvaged);
     salvaged = NULL;
     options.max_total_size = 0;

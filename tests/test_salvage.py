@@ -396,10 +396,10 @@ class Places(Case):
             self.lmc("cat", "flip.lmc", tensor, code=3, says="of the tensor '%s'" % tensor)
         lost = json.loads(self.lmc("salvage", "--json", "flip.lmc", code=3).stdout)
         self.assertIn(tensor, [t["name"] for f in lost["files"] for t in f["tensors"] if t["state"] != "intact"])
-        self.write("long.lmc", data + b"xyz")
-        for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("cat", "-o", "out")):
-            self.refuses(None, *args, "long.lmc", *(["w1"] if args[0] == "cat" else []), code=3,
-                         says="3 bytes follow the end of the snapshot, which is at %d: cut them off" % len(data))
+        for more, says in (b"xyz", "3 bytes follow the end of the snapshot, which is at %d: cut them off"), (data, "split the file at byte %d"):
+            self.write("long.lmc", data + more)
+            for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("cat", "-o", "out"), ("verify",), ("stats",)):
+                self.refuses(None, *args, "long.lmc", *(["w1"] if args[0] == "cat" else []), code=3, says=says % len(data))
         self.write("text.lmc", data.replace(b"\r\n", b"\n"))
         for args in (("-t",), ("-l",)):
             self.lmc(*args, "text.lmc", code=3, says="send it as binary data")

@@ -104,11 +104,11 @@ class SeriesCase(Case):
             self.want[name] = content
         return p
 
-    def listed(self, directory="s"):
-        return {e["name"]: e for e in json.loads(self.lmc("series", directory, "list", "--json").stdout)["snapshots"]}
+    def listed(self, directory="s", code=0, says=None):
+        return {e["name"]: e for e in json.loads(self.lmc("series", directory, "list", "--json", code=code, says=says).stdout)["snapshots"]}
 
-    def kept(self, directory="s"):
-        return {n for n, e in self.listed(directory).items() if e["state"] == "kept"}
+    def kept(self, directory="s", **more):
+        return {n for n, e in self.listed(directory, **more).items() if e["state"] == "kept"}
 
     def check_restore(self, name, directory="s"):
         if isinstance(self.want[name], dict):
@@ -170,7 +170,7 @@ class Verbs(SeriesCase):
             self.series("restore", name, "-o", "x")
             self.assertEqual(self.read("x"), self.want["step-%06d" % wanted], name)
             os.unlink(self.path("x"))
-        self.add("gpt-step-000001.bf16", self.want["step-000000"])
+        self.add("gpt-step-000001.bf16", self.want["step-000000"], says="which stays 'latest'")
         self.denies("restore", "1", "-o", "x", code=1, says="several snapshots with that number")
         self.denies("restore", "16", "-o", "x", code=1, says="has no snapshot '16'")
         self.denies("restore", "7", "-o", "x", code=1, says="'lmc series DIR list' lists them")
@@ -203,14 +203,14 @@ class Verbs(SeriesCase):
             self.series("add", "step-%d/model.bf16.safetensors" % k, "--name", "step-%06d" % k)
         for name, source in (("k9", "x1"), ("k10", "x.pt"), ("k11.bin", "y.bin"), ("k12", "llama-3.1-8b")):
             self.write(source, source.encode() * 100)
-            self.series("add", source, "--name", name)
+            self.series("add", source, "--name", name, says="lower number than step-001701")
         os.makedirs(self.path("dir/x1"))
         self.write("dir/x1/f", b"f" * 100)
-        self.series("add", "dir/x1", "--name", "k13")
+        self.series("add", "dir/x1", "--name", "k13", says="")
         before = self.tree()
         for name, full, target in (("1001", "step-001001", "step-001001.safetensors"), ("step-001701", "step-001701", "step-001701.safetensors"),
                                    ("k9", "k9", "k9"), ("k10", "k10", "k10.pt"), ("k11.bin", "k11.bin", "k11.bin"), ("k12", "k12", "k12"),
-                                   ("latest", "k13", "k13")):
+                                   ("13", "k13", "k13")):
             self.series("restore", name, says="lmc: s: %s is restored to %s\n" % (full, target))
         self.assertEqual(set(self.tree()) - set(before), {"step-001001.safetensors", "step-001701.safetensors", "k9", "k10.pt", "k11.bin", "k12", "k13", "k13/f"})
         self.assertEqual(self.read("step-001701.safetensors"), self.read("step-1701/model.bf16.safetensors"))
@@ -226,16 +226,17 @@ class Verbs(SeriesCase):
         self.denies("restore", "-o", "s/", "k9", code=1, says="lies in the series")
 
     def test_numbers_that_go_backwards(self):
-        """A delta against a later step is larger than necessary, and there was no message."""
+        """The lower step is not 'latest', which a message says."""
         weights = [bf16(1000)]
         while len(weights) < 9:
             weights.append(step(weights[-1], self.rng))
         for k in (1701, 1750):
             self.add("step-%d" % k, model(weights.pop(), k))
-        self.add("step-1001", model(weights.pop(), 1001), says="s/step-1001.lmc: is coded against step-1750, which has a higher number; "
-                 "deltas are smaller if snapshots are added in the order of their numbers")
-        for name, more in (("step-1002", ()), ("step-1000", ("--anchor",)), ("other-7", ()), ("step-3", ("-q",))):
-            self.add(name, model(weights.pop(), 7), *more)  # no message
+        for name, args in (("step-1001", ()), ("step-1002", ("--anchor",)), ("other-7", ())):
+            self.add(name, model(weights.pop(), 7), *args, says="s/%s.lmc: has a lower number than step-1750, which stays 'latest'; if a run was resumed, "
+                     "see 'lmc help series'\n" % name)
+        for name, args in (("step-3", ("-q",)), ("other", ()), ("step-1750@2", ()), ("step-1751", ())):
+            self.add(name, model(weights.pop(), 7), *args)  # no message
 
     def test_cat(self):
         self.chain(5, 3000, checkpoint)
@@ -284,7 +285,7 @@ class Verbs(SeriesCase):
             self.lmc("r/" + name)
             os.unlink(self.path("r/" + name))
         self.lmc("series", "r", "rebuild", says="lmc: r: the new list has 6 snapshots\n")
-        self.assertEqual(list(self.listed("r")), ["a-2-fp32", "a-10-fp32", "b9", "b10", "x", "y1"])
+        self.assertEqual(list(self.listed("r")), ["y1", "a-2-fp32", "b9", "a-10-fp32", "b10", "x"])
         self.lmc("series", "r", "prune", "--keep-every", "10", says="")  # snapshots without a number stay
         self.assertEqual(self.kept("r"), {"a-10-fp32", "b10", "x"})
         names = ["llama-3-8b-step500", "llama-3-8b-step1000", "global_step1500-fp32", "qwen-7b-iter_0002000", "epoch=3-Step=3000-v1", "epoch=4-Step=3500"]
@@ -337,10 +338,12 @@ class Verbs(SeriesCase):
         os.unlink(self.path("d/more"))
         self.write("d/model-2.safetensors", b"other")
         self.denies("add", "--rm", "d", code=1, says="differs from its snapshot")
-        os.unlink(self.path("d/model-2.safetensors"))  # as a kill during the removal leaves it
-        self.series("add", "--rm", "d")
-        self.assertFalse(os.path.exists(self.path("d")))
+        os.unlink(self.path("d/model-2.safetensors"))  # a part is not the same
+        self.denies("add", "--rm", "d", code=1, says="d/model-2.safetensors: is missing, but the snapshot has it")
+        shutil.rmtree(self.path("d"))
         os.mkdir(self.path("d"))
+        self.denies("add", "--rm", "d", code=1, says="nothing was removed")
+        self.put("d", self.want["d"])
         self.series("add", "--rm", "d")
         self.assertFalse(os.path.exists(self.path("d")))
         self.series("prune", "d")
@@ -408,7 +411,7 @@ class Verbs(SeriesCase):
         self.want = {"step_%d" % i: self.want["step_%d" % i] for i in (0, 5, 10, 15)}
         self.check_all()
         self.assertEqual([e["depth"] for e in self.listed().values()], [0, 1, 2, 3])
-        self.chain(24, 500, model, "other_%d")
+        self.chain(24, 500, model, "other_%d", "-q")
         self.series("prune", "--keep-every", "3", "--keep-last", "2")
         self.series("gc")
         self.assertLessEqual(max(e["depth"] for e in self.listed().values()), 3)
@@ -535,8 +538,8 @@ class Verbs(SeriesCase):
         os.unlink(self.path("s/x.lmc"))
         os.rename(self.path("s/step_2.lmc"), self.path("step_2.lmc"))
         self.lmc("series", "s", "rebuild", code=4, says="needs the base")
-        self.assertEqual(self.kept(), {"step_0", "step_1", "step_3", "step_4"})
-        self.assertEqual(self.listed()["step_4"].get("depth"), None)
+        self.assertEqual(self.kept(code=4, says="needs the base"), {"step_0", "step_1", "step_3", "step_4"})
+        self.assertEqual(self.listed(code=4)["step_4"].get("depth"), None)
         self.denies("restore", "step_4", "-o", "x", code=4, says="needs the base")
         self.denies("gc", code=4, says="nothing was removed")
         os.rename(self.path("step_2.lmc"), self.path("s/step_2.lmc"))
@@ -548,9 +551,10 @@ class Verbs(SeriesCase):
         self.chain(9, 300, model, "step_%d", "--every", "3")
         self.series("prune", "step_2", "step_8")
         os.unlink(self.path("s/step_5.lmc"))  # nothing depends on it
-        self.assertTrue(self.series("list").stdout.decode().splitlines()[-1].startswith("9 snapshots (2 forgotten, 1 missing), "))
+        text = self.series("list", code=1, says="s/step_5.lmc: is missing").stdout.decode()
+        self.assertTrue(text.splitlines()[-1].startswith("9 snapshots (2 forgotten, 1 missing), "))
         self.denies("verify", "step_5", code=1, says="is missing; bring it back")
-        times = {n: e["time"] for n, e in self.listed().items()}
+        times = {n: e["time"] for n, e in self.listed(code=1).items()}
         self.series("rebuild", says="lmc: s: the new list has 8 snapshots; given up, for their files are missing: step_5; "
                     "forgotten before, and kept again: step_2, step_8; the old one is series.json.old\n")
         del self.want["step_5"], times["step_5"]
@@ -590,13 +594,207 @@ class Verbs(SeriesCase):
         self.assertIn("a delta of twins", p.stderr.decode())
 
 
+# ---- names are not content ----
+
+
+class Names(SeriesCase):
+    """Files of a series that were copied, moved or exchanged: what counts is their fingerprint, not their name."""
+
+    OTHER = "is not the snapshot that was added under this name"
+
+    def swap(self, a, b):
+        for x, y in ((a, "t"), (b, a), ("t", b)):
+            os.rename(self.path("s/%s.lmc" % x), self.path("s/%s.lmc" % y))
+
+    def copy(self, a, b):
+        shutil.copyfile(self.path("s/%s.lmc" % a), self.path("s/%s.lmc" % b))
+
+    def check_verbs(self, name, code, says):
+        """Each verb that reads this snapshot refuses it with that code and that message, and changes nothing."""
+        for args in (["restore", "-f", "-o", "x", name], ["restore", "-c", name], ["cat", name, "w"], ["cat", "-o", "x", name, "w"], ["verify", name]):
+            self.denies(*args, code=code, says=says)
+        for args in (["verify"], ["gc"], ["gc", "--dry-run"]):
+            self.assertIn(says, self.series(*args, code=self.worst, says=says).stderr.decode())
+
+    def test_every_verb_with_another_file(self):
+        """The verbs, with each file replaced by the file of each other snapshot."""
+        self.chain(4, 2000, model, "step_%d", "--every", "3")  # anchor, delta, delta, anchor
+        whole = {n: self.read("s/step_%d.lmc" % n) for n in range(4)}
+        self.put("new.safetensors", model(bf16(2000), 9))
+        for to in range(4):
+            for of in set(range(4)) - {to}:
+                self.copy("step_%d" % of, "step_%d" % to)
+                self.worst = 4 if to < 2 else 3  # others need it
+                says = "s/step_%d.lmc: %s (%s), but step_%d (%s); bring the right file back" % (
+                    to, self.OTHER, self.entries()[to]["fingerprint"][:16], of, self.entries()[of]["fingerprint"][:16])
+                self.check_verbs("step_%d" % to, 3, says)
+                self.denies("restore", "-o", "x", str(to), code=3, says=self.OTHER)
+                if to == 3:
+                    self.denies("restore", "-o", "x", "latest", code=3, says=self.OTHER)
+                listed = self.listed(code=3, says=says)
+                self.assertEqual([e["kind"] == "other" for e in listed.values()], [n == to for n in range(4)])
+                self.assertRegex(self.series("list", code=3, says=says).stdout.decode(), r"step_%d +other [^\0]*\(1 other\)" % to)
+                for n in range(to + 1, 3 if to < 3 else 0):  # its deltas
+                    self.denies("restore", "-o", "x", str(n), code=4, says="needs the base step_%d (" % to)
+                    self.assertRegex(self.series("list", code=3, says=says).stdout.decode(), r"step_%d +delta +- .* \(other\)" % (to + 1))
+                for n in set(range(4)) - set(range(to, 3 if to < 3 else 4)):
+                    self.assertEqual(self.series("restore", "-c", str(n)).stdout, self.want["step_%d" % n])
+                self.denies("add", "--rm", "step_%d.safetensors" % to, code=3, says=self.OTHER)
+                self.series("prune", "step_%d" % to)
+                self.denies("keep", "step_%d" % to, code=3, says=self.OTHER)
+                self.series("gc", code=3 if to > 1 else 4, says=self.OTHER)  # also a forgotten file stays
+                self.assertEqual(self.read("s/step_%d.lmc" % to), whole[of])
+                self.write("s/step_%d.lmc" % to, whole[to])
+                self.series("keep", "step_%d" % to)
+                self.check_all()
+
+    def test_add_against_another_file(self):
+        """Nothing is coded against a file that is not the last snapshot."""
+        self.chain(3, 2000)
+        self.copy("step_0", "step_2")
+        self.add("step_3", model(bf16(2000, 3), 3), says="s/step_2.lmc: cannot be restored, so the new snapshot is not coded against it")
+        self.assertEqual(self.listed(code=3)["step_3"]["kind"], "anchor")
+        self.check_restore("step_3")
+
+    def test_exchanged_files(self):
+        self.chain(3, 2000, checkpoint)
+        self.swap("step_1", "step_2")
+        for n, m in ((1, 2), (2, 1)):
+            self.denies("restore", "-o", "x", str(n), code=3, says="s/step_%d.lmc: %s" % (n, self.OTHER))
+            self.denies("cat", str(n), "a", code=3, says="but step_%d (" % m)
+        self.assertEqual([e["kind"] for e in self.listed(code=3).values()], ["anchor", "other", "other"])
+        self.swap("step_1", "step_2")
+        self.check_all()
+
+    def test_a_file_of_elsewhere(self):
+        """An older copy, put back over a newer file; and what was never in the series."""
+        self.chain(2, 2000)
+        self.write("old.safetensors", model(bf16(2000, 77), 77))
+        self.lmc("old.safetensors")
+        whole = self.read("s/step_1.lmc")
+        shutil.copyfile(self.path("old.safetensors.lmc"), self.path("s/step_1.lmc"))
+        self.denies("restore", "-o", "x", "1", code=3, says="but another (")
+        self.series("rebuild", says="other snapshots than before: step_1; ")
+        self.assertEqual(self.series("restore", "-c", "1").stdout, self.read("old.safetensors"))
+        self.write("s/step_1.lmc", whole)
+        self.denies("restore", "-o", "x", "1", code=3, says=self.OTHER)
+
+    def test_a_damaged_index_is_no_other_file(self):
+        self.chain(1, 2000)
+        whole = self.read("s/step_0.lmc")
+        at = whole.rindex(bytes.fromhex(self.entries()[0]["fingerprint"]))
+        self.write("s/step_0.lmc", whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
+        p = self.denies("restore", "-o", "x", "0", code=3, says="lmc salvage")
+        self.assertNotIn(self.OTHER, p.stderr.decode())
+
+    def test_the_same_content_again(self):
+        """gc codes a file anew, rsync writes it anew: the content is the same, and nothing is said."""
+        self.chain(3, 2000)
+        self.series("prune", "1")
+        self.series("gc")
+        del self.want["step_1"]
+        self.lmc("rebase", "--base", "s/step_0.lmc", "--onto", "none", "s/step_2.lmc", "-o", "x.lmc")
+        os.rename(self.path("x.lmc"), self.path("s/step_2.lmc"))
+        self.check_all()
+        self.assertEqual(self.listed()["step_2"]["kind"], "anchor")
+
+
+# ---- steps ----
+
+
+class Steps(SeriesCase):
+    """'latest' and retention follow the numbers in the names."""
+
+    def put_all(self, names):
+        for i, name in enumerate(names):
+            self.write("w", name.encode() * 20 + b"%d" % i)
+            self.lmc("series", "s", "add", "-q", "--name", name, "w")
+
+    def check_order(self, added, steps):
+        """steps: these names in the order of steps. It decides list, latest, and what each --keep-last keeps."""
+        shutil.rmtree(self.path("s"), ignore_errors=True)
+        self.put_all(added)
+        self.assertEqual(list(self.listed()), steps)
+        self.assertEqual([line.split()[0] for line in self.series("list").stdout.decode().splitlines()[1:-1]], steps)
+        self.assertIn(steps[-1].encode() * 20, self.series("restore", "-c", "latest").stdout)
+        for k in range(1, len(steps) + 1):
+            forgets = self.series("prune", "--dry-run", "--keep-last", str(k)).stdout.decode().split()[1::2]
+            self.assertEqual(sorted(forgets), sorted(steps[:-k]), k)
+
+    def test_orders(self):
+        big = "step-%d" % (1 << 64)
+        for added, steps in (
+                (["step-0110", "step-0120", "step-0020"], ["step-0020", "step-0110", "step-0120"]),
+                (["step-9", "step-10", "step-8"], ["step-8", "step-9", "step-10"]),
+                # equal numbers: the one added last; also a step that was written again
+                (["step-30", "step-030", "step-29"], ["step-29", "step-30", "step-030"]),
+                (["b-30", "a-30"], ["b-30", "a-30"]),
+                (["step-0030", "step-0040", "step-0030@2", "step-0040@2", "step-0030@3"], ["step-0030", "step-0030@2", "step-0030@3", "step-0040", "step-0040@2"]),
+                (["checkpoint-30", "checkpoint-40", "checkpoint-30@2"], ["checkpoint-30", "checkpoint-30@2", "checkpoint-40"]),
+                (["step-30.2", "step-40", "step-30.1"], ["step-30.2", "step-30.1", "step-40"]),
+                (["best", "step-1", "best@2", "@7", "run@2-step-0", "run@3"], ["best", "run@2-step-0", "step-1", "best@2", "@7", "run@3"]),
+                # beyond 64 bits
+                ([big + "7", big, "step-7"], ["step-7", big, big + "7"]),
+                (["9" * 60, "1" + "0" * 60, "0" * 70 + "5"], ["0" * 70 + "5", "9" * 60, "1" + "0" * 60]),
+                # names without a number stand where they were added, behind what was there
+                (["init", "step-20", "best", "step-30", "step-10", "final"], ["init", "step-10", "step-20", "best", "step-30", "final"]),
+                (["step-110", "final", "step-20"], ["step-20", "step-110", "final"]),
+                (["x", "b", "a"], ["x", "b", "a"]),
+                # several numbers
+                (["epoch-2-batch-10", "epoch-1-batch-90", "epoch-2-batch-9"], ["epoch-1-batch-90", "epoch-2-batch-9", "epoch-2-batch-10"]),
+                (["2026-12-01", "2026-11-28", "2025-12-31"], ["2025-12-31", "2026-11-28", "2026-12-01"]),
+                (["epoch=1-step=200-v1", "epoch=0-step=300", "loss=0.25-step=100"], ["loss=0.25-step=100", "epoch=1-step=200-v1", "epoch=0-step=300"]),
+                (["llama-3-8b-step1000-bf16", "llama-3-8b-step500-bf16"], ["llama-3-8b-step500-bf16", "llama-3-8b-step1000-bf16"]),
+                (["llama-70b-2000", "llama-70b-1000"], ["llama-70b-1000", "llama-70b-2000"]),
+                (["epoch_2.5", "epoch_1.5", "epoch_10.0"], ["epoch_1.5", "epoch_2.5", "epoch_10.0"])):
+            self.check_order(added, steps)
+
+    def test_a_number_finds(self):
+        big = str(1 << 64)
+        self.put_all(["step-030", "step-7", "step-" + big, "step-30@2", "step-8@2", "step-1" + big])
+        for text, name in (("7", "step-7"), ("007", "step-7"), ("8", "step-8@2"), (big, "step-" + big), ("00" + big, "step-" + big), ("1" + big, "step-1" + big)):
+            self.assertTrue(self.series("restore", "-c", text).stdout.startswith(name.encode() * 20), text)
+        self.denies("restore", "30", "-o", "x", code=1, says="has several snapshots with that number, step-030 and step-30@2; give the name")
+        self.denies("prune", "30", code=1, says="several snapshots with that number")
+        self.denies("restore", "2", "-o", "x", code=1, says="has no snapshot '2'")
+        self.assertTrue(self.series("restore", "-c", "step-030").stdout.startswith(b"step-030" * 20))
+
+    def test_multiples(self):
+        """--keep-every, with numbers and distances of any size."""
+        numbers = [0, 1000, 1001, (1 << 64) * 1000, (1 << 64) * 1000 + 1, 10 ** 60, 7 * (2 ** 63 - 1), 7 * (2 ** 63 - 1) + 1]
+        self.put_all(["step-%d" % n for n in numbers] + ["best"])
+        for every in (1, 3, 1000, 2 ** 62 + 1, 2 ** 63 - 1):
+            forgets = self.series("prune", "--dry-run", "--keep-every", str(every)).stdout.decode().split()[1::2]
+            self.assertEqual(forgets, ["step-%d" % n for n in numbers if n % every])
+
+    def test_what_is_forgotten_decides_no_order(self):
+        self.put_all(["step-20", "step-30", "step-40", "best"])
+        self.series("prune", "30", "40", says="")
+        self.put_all(["step-25"])
+        self.assertIn(b"step-25" * 20, self.series("restore", "-c", "latest").stdout)
+        self.series("prune", "--keep-last", "1")
+        self.assertEqual(self.kept(), {"step-25"})
+
+    def test_never_a_higher_step_for_a_lower_one(self):
+        """Any order of adding: what --keep-last forgets is lower than what it keeps."""
+        for _ in range(12):
+            shutil.rmtree(self.path("s"), ignore_errors=True)
+            numbers = self.rng.sample(range(50), 6)
+            self.put_all(["ckpt-%d" % n for n in numbers])
+            k = self.rng.randrange(1, 6)
+            self.series("prune", "--keep-last", str(k))
+            self.assertEqual(self.kept(), {"ckpt-%d" % n for n in sorted(numbers)[-k:]})
+
+
 # ---- refusals ----
 
 
 class Refusals(SeriesCase):
     def test_usage(self):
         self.add("a", model(bf16(50), 0))
-        for args, says in ((["series"], "usage: lmc series DIR VERB"), (["series", "s"], "usage: lmc series DIR VERB"), (["series", "s", "what"], "unknown series command"),
+        for args, says in ((["series"], "usage: lmc series DIR VERB"), (["series", "s", "what"], "'what' is an unknown series command; after"),
+                           (["series", "s", "ls"], "did you mean 'list'?"), (["series", "s", "log"], "did you mean 'list'?"), (["series", "s", "rm", "a"], "did you mean 'prune'?"),
+                           (["series", "s", "restor", "a"], "did you mean 'restore'?"), (["series", "list"], "the directory comes before the command: 'lmc series DIR list'"),
                            (["series", "s", "add"], "usage: lmc series DIR add"), (["series", "s", "add", "a", "b"], "wrong number"),
                            (["series", "s", "list", "x"], "wrong number"), (["series", "s", "restore"], "wrong number"), (["series", "s", "cat"], "wrong number"),
                            (["series", "s", "gc", "x"], "wrong number"), (["series", "s", "keep"], "wrong number"), (["series", "s", "watch"], "wrong number"),
@@ -653,20 +851,20 @@ class Refusals(SeriesCase):
         self.series("prune", "3")
         whole = {n: self.read("s/step_%d.lmc" % n) for n in range(4)}
         os.unlink(self.path("s/step_1.lmc"))
-        self.assertEqual(self.listed()["step_1"]["kind"], "missing")
+        self.assertEqual(self.listed(code=1, says="is missing")["step_1"]["kind"], "missing")
         self.denies("restore", "1", "-o", "x", code=1, says="s/step_1.lmc: is missing")
-        self.denies("restore", "2", "-o", "x", code=4, says="needs the base")
+        self.denies("restore", "2", "-o", "x", code=4, says="s/step_2.lmc: needs the base step_1 (")
         self.denies("gc", code=4, says="s: is damaged, so nothing was removed")
         self.denies("verify", code=4, says="is missing")
         self.denies("keep", "3", code=4, says="needs the base")
-        self.assertIn("(missing)", self.series("list").stdout.decode())
+        self.assertIn("(missing)", self.series("list", code=1, says="is missing").stdout.decode())
         self.write("s/step_1.lmc", whole[1][:50])
-        self.assertEqual(self.listed()["step_1"]["kind"], "damaged")
+        self.assertEqual(self.listed(code=3, says="is damaged or no snapshot")["step_1"]["kind"], "damaged")
         self.denies("restore", "1", "-o", "x", code=3, says="is damaged or no snapshot")
         self.denies("gc", code=4, says="nothing was removed")
         self.write("s/step_1.lmc", whole[0])
         self.denies("verify", "1", code=3, says="is not the snapshot that was added under this name")
-        self.denies("gc", code=3, says="nothing was removed")
+        self.denies("gc", code=4, says="nothing was removed")
         damaged = bytearray(whole[1])
         damaged[200] ^= 1
         self.write("s/step_1.lmc", damaged)
@@ -685,7 +883,7 @@ class Refusals(SeriesCase):
         self.write("s/step_1.lmc", whole[1])
         os.unlink(self.path("s/step_2.lmc"))
         self.add("next", model(bf16(100), 9), says="is not coded against it")
-        self.assertEqual(self.listed()["next"]["kind"], "anchor")
+        self.assertEqual(self.listed(code=1, says="step_2.lmc: is missing")["next"]["kind"], "anchor")
         self.write("s/step_2.lmc", whole[2])
         # a forgotten file that was replaced, or removed
         self.write("s/step_3.lmc", self.read("s/step_0.lmc"))
@@ -832,7 +1030,7 @@ class Manifest(SeriesCase):
         for junk in (b"", b"\0" * 100, b"null\n", b"[]", b'"crc32c": "00000000"}\n', manifest(good) + b" "):
             self.write("s/series.json", junk)
             self.denies("gc", code=3, says="is damaged")
-        self.write("s/series.json", manifest([changed(time=s) for s in (1 << 62,)]))  # unusual but harmless
+        self.write("s/series.json", manifest([good[0], changed(time=1 << 62)]))  # unusual but harmless
         self.series("list")
         # a right checksum, and a fingerprint that is not the file's: the forgotten file is not removed
         self.write("s/series.json", manifest([good[0], changed(state="forgotten", fingerprint=good[0]["fingerprint"])]))
@@ -854,10 +1052,10 @@ class Manifest(SeriesCase):
         if not shutil.which("strace"):
             return
         self.write("w", b"source")
-        subprocess.run(["strace", "-f", "-y", "-o", "trace", "-e", "trace=fsync,unlink,unlinkat", LMC, "series", "s/", "add", "--rm", "w"], cwd=self.dir)
+        subprocess.run(["strace", "-f", "-y", "-o", "trace", "-e", "trace=fsync,rename,renameat,renameat2", LMC, "series", "s/", "add", "--rm", "w"], cwd=self.dir)
         trace = self.read("trace").decode()
         if "fsync(" in trace:  # if tracing is allowed
-            self.assertIn("<%s>)" % os.path.realpath(self.dir), trace[:trace.index('("w"')])
+            self.assertIn("<%s>)" % os.path.realpath(self.dir), trace[:trace.index('"w"')])
 
     def test_what_a_kill_leaves(self):
         """Each state in turn, made by hand."""
@@ -995,8 +1193,8 @@ class Watch(SeriesCase):
         self.assertEqual(self.read("latest.out"), self.want["s-6"])
         for verb in ("restore", "cat", "verify", "keep", "prune"):
             self.series(verb, "s-3", code=1)
-        self.series("add", "in/s-3.safetensors", says="which has a higher number")
-        self.assertEqual(list(self.listed()), ["s-5", "s-6", "s-3"])
+        self.series("add", "in/s-3.safetensors", says="lower number than s-6")
+        self.assertEqual(list(self.listed()), ["s-3", "s-5", "s-6"])
         self.series("restore", "-o", "3.out", "3")
         self.assertEqual(self.read("3.out"), self.want["s-3"])
 
@@ -1037,13 +1235,14 @@ class Watch(SeriesCase):
         self.put("in/a", {"x": b"another"})
         self.once(says="the series has a already, made of a.safetensors")
         self.write("in/a.safetensors", model(weights, 2))
-        self.once("--rm", code=1, says="in/a.safetensors: differs from its snapshot; nothing was removed")
-        self.assertEqual(sorted(os.listdir(self.path("in"))), ["a", "a.safetensors"])
+        self.once("--rm", says="in/a.safetensors: is not what was added as a, so it is added as a@2")
+        self.want["a@2"] = model(weights, 2)
+        self.assertEqual(os.listdir(self.path("in")), ["a"])
         shutil.rmtree(self.path("in/a"))
         self.write("in/a.safetensors", model(weights, 1))
-        self.once("--rm")
+        self.once("--rm", says="is not what was added as a@2, so it is added as a@3")  # the newest is what the run has now
         self.assertEqual(os.listdir(self.path("in")), [])
-        self.series("prune", "-f", "a")
+        self.series("prune", "a@3")
         self.write("in/a.safetensors", model(weights, 1))
         os.utime(self.path("in/a.safetensors"), (1, 1))
         self.once("--rm")  # forgotten: stays
@@ -1103,23 +1302,22 @@ class Watch(SeriesCase):
             self.series("add", "--rm", "in/d", code=1, says="in/d: is open for writing by another program, and is not removed; its snapshot is kept as s/d.lmc")
             self.assertEqual(self.read("in/d/optimizer.bin"), b"half")
             writer.write(b", and the rest")
-        self.once("--rm", code=1, says="in/d/optimizer.bin: is longer than its snapshot; nothing was removed")
-        self.assertEqual(os.listdir(self.path("in")), ["d"])
+        self.once("--rm", says="in/d: is not what was added as d, so it is added as d@2")
+        self.assertEqual(os.listdir(self.path("in")), [])
+        self.want["d@2"] = {"model.safetensors": whole, "optimizer.bin": b"half, and the rest"}
+        self.check_all()
 
-    def test_kill_that_leaves_empty_directories(self):
-        """Of a directory that is added, all files were removed: the directories go, too."""
+    def test_less_than_was_added(self):
+        """A part of it is another checkpoint, which a resumed run may have written."""
         files = {"model.safetensors": model(bf16(400), 1), "sub/x": b"hello"}
         self.put_in("d", files)
-        self.once()
-        os.unlink(self.path("in/d/model.safetensors"))
-        os.unlink(self.path("in/d/sub/x"))
-        os.mkdir(self.path("in/never-added"))
-        self.once()
-        self.assertEqual(sorted(os.listdir(self.path("in"))), ["d", "never-added"])
-        self.once("--rm", "--settle", "1000")
-        self.assertEqual(sorted(os.listdir(self.path("in"))), ["d", "never-added"])
         self.once("--rm")
-        self.assertEqual(os.listdir(self.path("in")), ["never-added"])
+        part = {"model.safetensors": files["model.safetensors"]}
+        self.put("in/d", part)
+        os.makedirs(self.path("in/empty"))
+        self.once("--rm", says="in/d: is not what was added as d, so it is added as d@2")
+        self.assertEqual(os.listdir(self.path("in")), ["empty"])
+        self.want["d@2"] = part
         self.check_all()
 
     def test_link_that_leads_nowhere(self):
@@ -1132,17 +1330,151 @@ class Watch(SeriesCase):
         self.assertEqual(os.readlink(self.path("out/link")), "nothing")
 
     def test_changed_later(self):
-        """A name is never added twice: a message says so if the source has changed since."""
+        """What counts is content: no change of it is skipped, and a change of times alone is none."""
+        path = self.path("in/a.safetensors")
         self.put_in("a.safetensors", model(bf16(400), 1))
+        self.put_in("d", {"x": b"1" * 100, "sub/y": b"2" * 100})
         self.once()
+
+        def touch(name, seconds):
+            for p in (name, os.path.dirname(name)):
+                os.utime(p, (seconds, seconds))
+        for seconds in (time.time() + 10, time.time() + 86400, 10 ** 10, 0, -1, -10 ** 9):
+            touch(path, seconds)
+            touch(self.path("in/d/sub/y"), seconds)
+            for _ in range(2):
+                self.once()  # says nothing
+        os.chmod(path, 0o600)
+        os.rename(path, path + "x")
+        shutil.copyfile(path + "x", path)
+        os.unlink(path + "x")
         self.once()
-        later = time.time() + 10
+        self.assertEqual(list(self.listed()), ["a", "d"])
+        # another header only; an old time; only a file deep in a directory, of the same size and time
         self.write("in/a.safetensors", model(bf16(400), 2))
-        os.utime(self.path("in/a.safetensors"), (later, later))
-        self.once(says="in/a.safetensors: was changed after it was added as a, and is neither added again nor removed")
-        self.series("prune", "-f", "a")
-        self.once("--rm", says="was changed after it was added as a")
-        self.assertEqual(os.listdir(self.path("in")), ["a.safetensors"])
+        touch(path, 0)
+        times = os.stat(self.path("in/d/sub/y")).st_mtime_ns
+        self.write("in/d/sub/y", b"3" * 100)
+        os.utime(self.path("in/d/sub/y"), ns=(times, times))
+        text = self.once(says="").stderr.decode()
+        self.assertEqual(text, "".join("lmc: in/%s: is not what was added as %s, so it is added as %s@2\n" % (f, n, n) for f, n in (("a.safetensors", "a"), ("d", "d"))))
+        self.once()
+        self.want.update({"a@2": model(bf16(400), 2), "d@2": {"x": b"1" * 100, "sub/y": b"3" * 100}})
+        self.check_all()
+        # also if it was forgotten, or gone
+        self.series("prune", "a", "a@2", "d")
+        self.series("gc")
+        self.series("prune", "d@2", "-f")
+        touch(path, 5)
+        os.utime(self.path("in/d"), (5, 5))
+        self.once("--rm")
+        self.assertEqual((sorted(os.listdir(self.path("in"))), set(self.listed())), (["a.safetensors", "d"], {"d@2"}))
+        self.write("in/a.safetensors", model(bf16(400), 3)[:-1] + b"3")
+        self.write("in/d/x", b"4")
+        self.once("--rm", says="is not what was added as a@2, so it is added as a@3")
+        self.assertEqual((os.listdir(self.path("in")), set(self.listed())), ([], {"d@2", "a@3", "d@3"}))
+        self.assertEqual(self.series("restore", "-c", "a@3").stdout, model(bf16(400), 3)[:-1] + b"3")
+
+    def test_a_list_without_states(self):
+        """Of an older lmc, or made by rebuild: then the content is compared once."""
+        for n in range(2):
+            self.put_in("s-%d.safetensors" % n, model(bf16(400), n))
+        self.once()
+        os.unlink(self.path("s/series.json"))
+        self.series("rebuild")
+        self.write("in/s-1.safetensors", model(bf16(400), 7))
+        self.assertFalse(any("seen" in e for e in self.entries()))
+        self.once(says="is not what was added as s-1, so it is added as s-1@2")
+        self.assertEqual([e["name"] for e in self.entries() if "seen" in e], ["s-0", "s-1@2"])
+        self.once()
+        self.assertEqual(list(self.listed()), ["s-0", "s-1", "s-1@2"])
+
+    def test_a_resumed_run(self):
+        """It crashes behind step 40, goes on from 20, and writes 30 and 40 again: nothing is lost, and the same line of cron goes on."""
+        for args in ([], ["--rm"]):
+            for d in ("s", "in"):
+                shutil.rmtree(self.path(d), ignore_errors=True)
+            self.want, weights = {}, bf16(2000)
+
+            def write(n, run, name=None):
+                content = model(step(weights, random.Random(n * 10 + run), 0.1), n, "run %d" % run)
+                self.put("in/step-%04d.safetensors" % n, content)
+                self.want[name or "step-%04d" % n] = content
+            for n in (10, 20, 30, 40):
+                write(n, 1)
+            self.once(*args)
+            write(20, 1)  # as it was
+            write(30, 2, "step-0030@2")
+            self.once(*args, says="in/step-0030.safetensors: is not what was added as step-0030, so it is added as step-0030@2\n"
+                      "lmc: s/step-0030@2.lmc: has a lower number than step-0040, which stays 'latest'; if a run was resumed, see 'lmc help series'\n")
+            self.once(*args)
+            write(40, 2, "step-0040@2")
+            write(50, 2)
+            self.once(*args, says="as step-0040@2\n")
+            write(30, 3, "step-0030@3")
+            self.once(*args, says="is not what was added as step-0030@2, so it is added as step-0030@3")
+            self.once(*args)
+            self.check_all()
+            self.assertEqual(list(self.listed()), ["step-%04d" % n for n in (10, 20, 30)] + ["step-0030@2", "step-0030@3", "step-0040", "step-0040@2", "step-0050"])
+            self.assertEqual(os.path.exists(self.path("in/step-0050.safetensors")), not args)
+            self.assertEqual(self.series("restore", "-c", "latest").stdout, self.want["step-0050"])
+            self.denies("restore", "-o", "x", "30", code=1, says="several snapshots with that number")
+            self.series("prune", "--keep-last", "2")
+            self.series("gc")
+            self.once(*args)  # what is gone stays away
+            self.want = {n: c for n, c in self.want.items() if n in ("step-0040@2", "step-0050")}
+            self.check_all()
+            self.series("verify")
+
+    def test_quantised_tensors_are_not_compared(self):
+        """They differ from their source, so a change of it cannot be seen in them: what was written again is added again."""
+        quant = ("--quant", "*exp_avg*=bits:8")
+        self.put_in("a.safetensors", safetensors([("m.exp_avg", "F32", [200, 200], f32(40000, 1))]))
+        self.once(*quant)
+        self.once(*quant)
+        self.assertEqual(list(self.listed()), ["a"])
+        self.write("in/a.safetensors", safetensors([("m.exp_avg", "F32", [200, 200], f32(40000, 2))]))
+        self.once(*quant, says="so it is added as a@2")
+        self.once(*quant)
+
+    def test_times_ahead_of_the_clock(self):
+        """Such a snapshot is neither skipped, nor told to have changed."""
+        for i, ahead in enumerate((3600, 86400, 10 ** 9, 10 ** 10)):
+            name = "in/s-%d.safetensors" % i
+            self.put_in("s-%d.safetensors" % i, model(bf16(400), i))
+            os.utime(self.path(name), (time.time() + ahead,) * 2)
+            self.once("--settle", "1", says="in: s-%d.safetensors changed at a time that is ahead of the clock; looking again in 1 seconds\n" % i)
+            for args in ([], ["--settle", "1"]):
+                self.once(*args)
+            self.check_all()
+        self.once("--rm", "--settle", "1", says="s-0.safetensors, and others, changed")
+        self.assertEqual(os.listdir(self.path("in")), [])
+        for i, seconds in enumerate((0, -1, -10 ** 9)):
+            self.put_in("t-1%d.safetensors" % i, model(bf16(400), i))
+            os.utime(self.path("in/t-1%d.safetensors" % i), (seconds, seconds))
+        self.once()
+        self.once("--rm")
+        self.assertEqual(os.listdir(self.path("in")), [])
+        self.check_all()
+
+    def test_a_series_that_cannot_be_written(self):
+        """One message, not one for each source."""
+        def limit():
+            import resource
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+        self.put_in("first.safetensors", model(bf16(400), 0))
+        self.once()
+        before = self.snapshot("s")
+        for n in range(9):
+            self.put("in/step_%d.safetensors" % n, model(bf16(400), n))
+        for args in ([], ["--rm"]):
+            p = self.once("--match", "step*", *args, code=1, says="s/series.json: cannot write", preexec_fn=limit)
+            self.assertEqual(p.stderr.count(b"\n"), 1)
+            self.assertEqual((self.snapshot("s"), len(os.listdir(self.path("in")))), (before, 10))
+        os.rename(self.path("s/.lock"), self.path("lock"))
+        os.mkdir(self.path("s/.lock"))
+        p = self.once("--match", "step*", code=1, says="s/.lock: cannot lock it")
+        self.assertEqual(p.stderr.count(b"\n"), 1)
 
     def test_two_watches(self):
         """Two at a time, for example from cron: what the other has done meanwhile is no error."""
@@ -1287,6 +1619,9 @@ class Kills(SeriesCase):
             phase = self.phase_of_add("step_6", "step_6")
             self.count("add --rm" if remove else "add", phase)
             confirmed = phase[0] in "567"
+            for f in os.listdir(self.dir) if confirmed and remove else ():
+                if f.startswith(".lmc-"):  # the source, renamed before it is removed
+                    shutil.rmtree(self.path(f))
             if confirmed:
                 self.want["step_6"] = content
             else:

@@ -20,18 +20,18 @@ static uint8_t *make(size_t size, enum t_kind kind, enum lmc_dtype dtype)
 static void add_shard(t_model *model, const char *path, size_t n)
 {
     static const char *const odd[] = {"F8_E4M3FN", "Q4_K", "x", "a dtype with a name of 32 bytes."};
-    static char names[LMC_DTYPE_COUNT + 8][24];
-    static uint64_t shapes[LMC_DTYPE_COUNT + 8][4];
-    size_t count = LMC_DTYPE_COUNT - 1 + 4 + 3, i, size = 1111;
+    static char names[LMC__DTYPE_COUNT + 8][24];
+    static uint64_t shapes[LMC__DTYPE_COUNT + 8][4];
+    size_t count = LMC__DTYPE_COUNT - 1 + 4 + 3, i, size = 1111;
     lmc_tensor *tensors = (lmc_tensor *)calloc(count, sizeof *tensors);
     uint8_t *data;
     t_file *f;
     if (tensors == NULL) abort();
     for (i = 0; i < count; i++) {
-        enum lmc_dtype dtype = i + 1 < LMC_DTYPE_COUNT ? (enum lmc_dtype)(i + 1) : LMC_AUTO;
-        const char *dtype_name = dtype                     ? lmc_dtype_name(dtype)
-                                 : i < LMC_DTYPE_COUNT + 3 ? odd[i - LMC_DTYPE_COUNT + 1]
-                                                           : "BF16";
+        enum lmc_dtype dtype = i + 1 < LMC__DTYPE_COUNT ? (enum lmc_dtype)(i + 1) : LMC_AUTO;
+        const char *dtype_name = dtype                      ? lmc_dtype_name(dtype)
+                                 : i < LMC__DTYPE_COUNT + 3 ? odd[i - LMC__DTYPE_COUNT + 1]
+                                                            : "BF16";
         unsigned rank = 3;
         uint64_t bytes;
         snprintf(names[i], sizeof names[i], "layer.%lu.weight", (unsigned long)(i * 7 % 40));
@@ -118,7 +118,7 @@ static enum lmc_status t_spy_read_at(void *user, uint64_t offset, void *dst, siz
 static void check_encoded_ranges(const t_model *model, t_memory *in)
 {
     lmc_reader *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     t_spy spy;
     uint64_t state = 11, at = 1, size = 1;
     size_t i, round;
@@ -154,7 +154,7 @@ static void check_encoded_ranges(const t_model *model, t_memory *in)
 static void check_reader(const t_model *model, t_memory *in)
 {
     lmc_reader *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     uint8_t id[LMC_FINGERPRINT_SIZE], want[LMC_FINGERPRINT_SIZE];
     uint64_t state = 5, sum = 0;
     size_t i, k, round;
@@ -241,7 +241,7 @@ static void check_reader(const t_model *model, t_memory *in)
 }
 
 /* Writing in many ways gives the same bytes; restoring and reading in many ways gives the model. */
-static int g_group_files;
+static enum lmc_grouping g_group_files;
 
 static void check_model(const t_model *model, unsigned log2_block, const char *name)
 {
@@ -270,7 +270,7 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
             options.log2_block = log2_block;
             options.group_files = g_group_files;
             options.parallel = n ? &parallel : NULL;
-            options.alloc_user = &heap;
+            options.allocator = t_allocator(&heap);
             CHECK_STATUS(t_write_model(model, &out, &options, pieces[i], id2), LMC_OK);
             CHECK(heap.live == 0 && heap.bytes == 0 && heap.wrong_size == 0 && heap.calls > 0);
             if (first.data == NULL) {
@@ -299,7 +299,7 @@ static void check_model(const t_model *model, unsigned log2_block, const char *n
             memset(&options, 0, sizeof options);
             memset(&read_options, 0, sizeof read_options);
             options.parallel = read_options.parallel = n ? &parallel : NULL;
-            options.alloc_user = read_options.alloc_user = &heap;
+            options.allocator = read_options.allocator = t_allocator(&heap);
             first.piece = pieces[i];
             memset(id2, 0, sizeof id2);
             CHECK_STATUS(t_restore_model(model, &first, &options, id2, &wrong), LMC_OK);
@@ -395,7 +395,7 @@ static void test_find(void)
     uint8_t data[300];
     t_memory out;
     lmc_reader *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     const lmc_tensor *tensor = NULL;
     const void *value = NULL;
     size_t number = 9, size = 0;
@@ -464,9 +464,10 @@ static void test_faults(void)
             memset(&write_options, 0, sizeof write_options);
             memset(&restore_options, 0, sizeof restore_options);
             memset(&read_options, 0, sizeof read_options);
-            write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
+            write_options.allocator = restore_options.allocator = read_options.allocator =
+                t_allocator(&heap);
             write_options.log2_block = 14;
-            write_options.group_files = k / step % 2;
+            write_options.group_files = k / step % 2 ? LMC_GROUP_NEW : LMC_GROUP_NONE;
             restore_options.write_at = k / step % 4 < 2 ? t_on_write_at : NULL;
             if (threads)
                 write_options.parallel = restore_options.parallel = read_options.parallel =
@@ -549,7 +550,7 @@ static void test_memory_callbacks(void)
         lmc_writer *writer = NULL;
         lmc_reader *reader = NULL;
         lmc_sink sink;
-        lmc_source source;
+        lmc_source source = LMC_DEFAULTS;
         lmc_stream stream;
         lmc_file file;
         t_heap heap;
@@ -559,7 +560,7 @@ static void test_memory_callbacks(void)
         memset(&file, 0, sizeof file);
         memset(&heap, 0, sizeof heap);
         heap.fail_at = k;
-        memory.alloc_user = &heap;
+        memory.allocator = t_allocator(&heap);
         file.path = "f";
         file.size = sizeof data;
         sink = lmc_memory_sink(&memory);
@@ -602,7 +603,7 @@ static void test_memory(void)
         lmc_restore_options restore_options;
         lmc_reader_options read_options;
         lmc_reader *reader = NULL;
-        lmc_source source;
+        lmc_source source = LMC_DEFAULTS;
         t_memory out;
         t_heap heap;
         int wrong;
@@ -613,7 +614,8 @@ static void test_memory(void)
         memset(&restore_options, 0, sizeof restore_options);
         memset(&read_options, 0, sizeof read_options);
         heap.fail_at = -1;
-        write_options.alloc_user = restore_options.alloc_user = read_options.alloc_user = &heap;
+        write_options.allocator = restore_options.allocator = read_options.allocator =
+            t_allocator(&heap);
         t_add_file(&model, "raw", make(n, T_RAMP, LMC_U16), n)->default_dtype = LMC_U16;
         t_note("memory, %lu bytes", (unsigned long)n);
         CHECK_STATUS(t_write_model(&model, &out, &write_options, 1 << 20, NULL), LMC_OK);
@@ -655,7 +657,7 @@ static void test_memory(void)
 static void refuse(const lmc_file *file, const char *what)
 {
     lmc_writer *writer = NULL;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     t_memory out;
     memset(&out, 0, sizeof out);
     sink.write = t_append;
@@ -759,11 +761,11 @@ static void test_descriptions(void)
 static void test_order(void)
 {
     t_memory out;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     lmc_writer *writer;
     lmc_writer_options options;
     lmc_file file, other;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     t_memory in;
     uint8_t text[] = "0123456789abc";
     int step;
@@ -844,7 +846,7 @@ static void test_order(void)
         case 11: status = lmc_writer_add_metadata(writer, "k", NULL, 1); break;
         case 12: status = lmc_writer_get_info(writer, NULL); break;
         case 13:
-            status = lmc_writer_begin_file(writer, &file, (enum lmc_dtype)LMC_DTYPE_COUNT);
+            status = lmc_writer_begin_file(writer, &file, (enum lmc_dtype)LMC__DTYPE_COUNT);
             break;
         case 14: /* the same path twice */
             other.path = "f";
@@ -891,7 +893,7 @@ static void test_order(void)
     CHECK_STATUS(lmc_writer_open(&writer, NULL, NULL), LMC_ERR_ARGUMENT);
     CHECK(writer == NULL);
     CHECK_STATUS(lmc_snapshot_restore(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
-    for (step = 0; step < 3; step++) { /* write_at without write, in place, from the future */
+    for (step = 0; step < 2; step++) { /* write_at without write, and in place */
         lmc_restore_options restore_options;
         lmc_memory nothing;
         lmc_stream stream = lmc_memory_stream(&nothing);
@@ -901,7 +903,6 @@ static void test_order(void)
         restore_options.write_at = t_on_write_at;
         restore_options.in_place = step == 1;
         restore_options.read_back = t_on_read_back;
-        restore_options.reserved = step == 2;
         CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &restore_options), LMC_ERR_ARGUMENT);
     }
     CHECK_STATUS(lmc_reader_open(NULL, NULL, NULL), LMC_ERR_ARGUMENT);
@@ -1057,8 +1058,8 @@ static void test_large(void)
     const lmc_tensor *found = NULL;
     lmc_writer *writer = NULL;
     lmc_reader *reader = NULL;
-    lmc_source source;
-    lmc_sink sink;
+    lmc_source source = LMC_DEFAULTS;
+    lmc_sink sink = LMC_DEFAULTS;
     lmc_file file;
     t_memory out;
     size_t number = 1;
@@ -1148,7 +1149,7 @@ static void test_index_limit(void)
         lmc_restore_options options;
         lmc_memory memory;
         lmc_sink sink = lmc_memory_sink(&memory);
-        lmc_stream stream;
+        lmc_stream stream = LMC_DEFAULTS;
         lmc_writer *writer = NULL;
         size_t n_begun = 0;
         lmc_file file;
@@ -1177,7 +1178,7 @@ static void test_index_limit(void)
         CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
         CHECK_STATUS(lmc_writer_finish(writer), LMC_ERR_ARGUMENT);
         lmc_writer_free(writer);
-        options.alloc_user = &heap;
+        options.allocator = t_allocator(&heap);
         options.max_index_size = 5000;
         options.user = &n_begun;
         options.begin_file = count_file;
@@ -1218,13 +1219,13 @@ static void test_streams(void)
     const uint64_t size = (uint64_t)1 << 40;
     lmc_file file;
     t_endless endless;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     long i;
     stream.read = read_endless;
     stream.user = &endless;
     for (i = 0; i < 4; i++) {
         long room = i == 0 ? 5000 : 1L << 30;
-        lmc_sink sink;
+        lmc_sink sink = LMC_DEFAULTS;
         lmc_writer *writer = NULL;
         sink.write = refuse_writing;
         sink.user = &room;
@@ -1281,8 +1282,8 @@ static void test_large_requests(void)
         const uint64_t size_a = (4u << 17) + more;
         lmc_writer_options options = LMC_DEFAULTS;
         t_asked asked = {0, 0};
-        const lmc_stream stream = {count_reads, &asked};
-        const lmc_sink sink = {drop, NULL};
+        const lmc_stream stream = {count_reads, &asked, {0, 0}};
+        const lmc_sink sink = {drop, NULL, {0, 0}};
         lmc_writer *writer = NULL;
         lmc_tensor tensors[3];
         lmc_file file;
@@ -1362,12 +1363,12 @@ static void test_rests_of_streams(void)
             memset(out, 0, sizeof out);
             for (how = 0; how < 5; how++) { /* one call; streams, serial, threads; two of each */
                 const size_t cut = how > 2 ? ((size_t)2880 << 10) + 5 : size;
-                const lmc_sink sink = {t_append, &out[how]};
+                const lmc_sink sink = {t_append, &out[how], {0, 0}};
                 lmc_writer_options options = LMC_DEFAULTS;
                 t_memory in;
                 lmc_writer *writer = NULL;
                 t_one one;
-                const lmc_stream stream = {t_read, &in};
+                const lmc_stream stream = {t_read, &in, {0, 0}};
                 describe_one(&one, "U8", 1, fronts[k], size);
                 options.log2_block = log2_blocks[i];
                 if (how % 2 == 0 && how) options.parallel = &parallel;
@@ -1428,7 +1429,7 @@ static void test_count_written(void)
                    threads ? "threads" : "serial");
             CHECK_STATUS(lmc_writer_get_info(NULL, &info), LMC_ERR_ARGUMENT);
             if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK)) return;
-            CHECK(t_written(writer) == out.size && out.size == LMC_FILE_HEADER_SIZE);
+            CHECK(t_written(writer) == out.size && out.size == LMC_HEADER_SIZE);
             CHECK_STATUS(lmc_writer_begin_file(writer, &one.file, LMC_F32), LMC_OK);
             for (at = 0; at < size && !by_stream; at += piece) {
                 CHECK_STATUS(
@@ -1459,18 +1460,26 @@ static void test_count_written(void)
 }
 
 /* A snapshot of one file of file->size bytes. */
-static int write_file(lmc_memory *out, const lmc_writer_options *options, const lmc_file *file,
-                      enum lmc_dtype dtype, const uint8_t *data)
+static int write_hinted(lmc_memory *out, const lmc_writer_options *options, const lmc_file *file,
+                        enum lmc_dtype dtype, const uint8_t *data, size_t hinted,
+                        const lmc_tensor_hints *hints)
 {
     const lmc_sink sink = lmc_memory_sink(out);
     lmc_writer *writer = NULL;
     if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, options), LMC_OK)) return 0;
+    if (hints) CHECK_STATUS(lmc_writer_add_hints(writer, hinted, hints), LMC_OK);
     CHECK_STATUS(lmc_writer_begin_file(writer, file, dtype), LMC_OK);
     CHECK_STATUS(lmc_writer_write(writer, data, (size_t)file->size), LMC_OK);
     CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
     CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
     lmc_writer_free(writer);
     return 1;
+}
+
+static int write_file(lmc_memory *out, const lmc_writer_options *options, const lmc_file *file,
+                      enum lmc_dtype dtype, const uint8_t *data)
+{
+    return write_hinted(out, options, file, dtype, data, 0, NULL);
 }
 
 /* Small neighbours are coded by their dtypes: together in a file they take about as much as
@@ -1609,7 +1618,7 @@ static void test_refused_file(void)
     memset(&tensor, 0, sizeof tensor);
     memset(&options, 0, sizeof options);
     heap.fail_at = -1;
-    options.alloc_user = &heap;
+    options.allocator = t_allocator(&heap);
     tensor.name = "t";
     tensor.dtype = "U8";
     tensor.rank = 1;
@@ -1720,6 +1729,7 @@ static void test_close_twins(void)
     uint8_t *const data = (uint8_t *)malloc(2 * size);
     uint64_t written[2] = {0, 0};
     lmc_tensor tensors[2];
+    lmc_tensor_hints hints = LMC_TENSOR_HINTS();
     lmc_twin twin;
     int i;
     if (data == NULL) abort();
@@ -1743,14 +1753,14 @@ static void test_close_twins(void)
         memset(&out, 0, sizeof out);
         memset(&file, 0, sizeof file);
         memset(&options, 0, sizeof options);
-        if (i) tensors[1].twin = &twin;
+        hints.twin = i ? &twin : NULL;
         options.read_back = read_data;
         options.user = data;
         file.path = "f";
         file.size = 2 * size;
         file.n_tensors = 2;
         file.tensors = tensors;
-        if (!write_file(&out, &options, &file, LMC_AUTO, data)) break;
+        if (!write_hinted(&out, &options, &file, LMC_AUTO, data, 1, &hints)) break;
         written[i] = out.size;
         { /* only written bytes are read back */
             lmc_stream stream = lmc_memory_stream(&out);
@@ -1790,6 +1800,7 @@ static void test_twin_of_file(void)
     size_t i, k;
     for (i = 0; i < 5; i++) { /* none, right, no such file, beyond its end, of another width */
         static const char *const paths[2] = {"a", "b"};
+        lmc_tensor_hints hints = LMC_TENSOR_HINTS();
         lmc_twin twin;
         lmc_writer_options options;
         lmc_restore_options restore;
@@ -1806,7 +1817,7 @@ static void test_twin_of_file(void)
         twin.file_number = i == 2 ? 7 : 0;
         twin.offset = i == 3;
         twin.conversion = i == 4 ? LMC_CONVERT_F32_TO_BF16 : LMC_CONVERT_NONE;
-        options.group_files = 1;
+        options.group_files = LMC_GROUP_NEW;
         options.read_back = read_either;
         options.user = data;
         CHECK_STATUS(lmc_writer_open(&w, &sink, &options), LMC_OK);
@@ -1815,7 +1826,8 @@ static void test_twin_of_file(void)
             memset(&file, 0, sizeof file);
             file.path = paths[k];
             file.size = size;
-            file.twin = k && i ? &twin : NULL;
+            hints.twin = &twin;
+            if (k && i) CHECK_STATUS(lmc_writer_add_hints(w, 0, &hints), LMC_OK);
             CHECK_STATUS(lmc_writer_begin_file(w, &file, LMC_AUTO), LMC_OK);
             CHECK_STATUS(lmc_writer_write(w, data, size), LMC_OK);
             CHECK_STATUS(lmc_writer_end_file(w), LMC_OK);
@@ -1863,7 +1875,7 @@ static void test_parallel_reads(void)
     for (i = 0; i < 4; i++) {
         lmc_reader_options reader_options;
         lmc_reader *reader = NULL;
-        lmc_source source;
+        lmc_source source = LMC_DEFAULTS;
         t_memory in;
         t_calls calls;
         long whole;
@@ -2134,7 +2146,7 @@ static void test_long_index(void)
     static uint8_t ends[W_HEADER + W_TRAILER];
     t_heap heap;
     lmc_reader_options options;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     lmc_reader *reader = NULL;
     lmc_memory memory;
     lmc_sink sink = lmc_memory_sink(&memory);
@@ -2162,7 +2174,7 @@ static void test_long_index(void)
     source.user = ends;
     source.size = total;
     options.max_index_size = UINT64_MAX;
-    options.alloc_user = &heap;
+    options.allocator = t_allocator(&heap);
     status = lmc_reader_open(&reader, &source, &options);
     CHECK_STATUS(status, sizeof(size_t) > 4 ? LMC_ERR_MEMORY : LMC_ERR_SIZE);
     CHECK(heap.live == 0);
@@ -2262,7 +2274,7 @@ static void test_grouped(void)
         memset(&read_options, 0, sizeof read_options);
         memset(&heap, 0, sizeof heap);
         heap.fail_at = -1;
-        restore_options.alloc_user = read_options.alloc_user = &heap;
+        restore_options.allocator = read_options.allocator = t_allocator(&heap);
         restore_options.parallel = read_options.parallel = i % 2 ? &parallel : NULL;
         t_note("grouped files, %lu", (unsigned long)i);
         make_group(&model, i < 4 ? 14 : 20, &in);
@@ -2333,7 +2345,7 @@ static void make_small_files(t_model *model, size_t size)
     }
 }
 
-static void write_small_files(const t_model *model, t_memory *out, int group_files,
+static void write_small_files(const t_model *model, t_memory *out, enum lmc_grouping group_files,
                               const lmc_base *base)
 {
     lmc_writer_options options = LMC_DEFAULTS;
@@ -2347,7 +2359,7 @@ static lmc_reader *open_memory(t_memory *in, const lmc_base *base)
 {
     lmc_reader_options options = LMC_DEFAULTS;
     lmc_reader *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     source.size = in->size;
     source.read_at = t_read_at;
     source.user = in;
@@ -2365,7 +2377,7 @@ static void check_grouped_delta(const t_model *model, const lmc_base *base, int 
     t_memory delta;
     lmc_reader *reader;
     int wrong = 1;
-    write_small_files(model, &delta, 1, base);
+    write_small_files(model, &delta, LMC_GROUP_NEW, base);
     *n_sections = (int)count_file_sections(&delta);
     options.base = base;
     CHECK_STATUS(t_restore_model(model, &delta, &options, NULL, &wrong), LMC_OK);
@@ -2377,13 +2389,13 @@ static void check_grouped_delta(const t_model *model, const lmc_base *base, int 
 }
 
 /* Copied files keep their groups, unless the writer makes none. */
-static void check_grouped_copy(t_memory *in, int group_files)
+static void check_grouped_copy(t_memory *in, enum lmc_grouping group_files)
 {
     lmc_writer_options options = LMC_DEFAULTS;
     lmc_reader *const reader = open_memory(in, NULL);
     lmc_writer *writer = NULL;
     t_memory out;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     size_t i;
     memset(&out, 0, sizeof out);
     sink.write = t_append;
@@ -2408,9 +2420,9 @@ static void check_copied_crc(void)
     uint8_t *const data = make(40000, T_GAUSS, LMC_BF16);
     lmc_reader_options options = LMC_DEFAULTS;
     lmc_reader *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     lmc_writer *writer = NULL;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     t_memory good, bad, out;
     w_file w;
     int flip;
@@ -2449,12 +2461,12 @@ static void check_refused_small(void)
 {
     lmc_writer_options options = LMC_DEFAULTS;
     int what;
-    options.group_files = 1;
+    options.group_files = LMC_GROUP_NEW;
     for (what = 0; what < 4; what++) {
         lmc_writer *writer = NULL;
         lmc_file file;
         t_memory out;
-        lmc_sink sink;
+        lmc_sink sink = LMC_DEFAULTS;
         memset(&out, 0, sizeof out);
         memset(&file, 0, sizeof file);
         sink.write = t_append;
@@ -2486,18 +2498,18 @@ static void test_written_groups(void)
     lmc_base base;
     int n_sections, in_place;
     make_small_files(&model, 900);
-    g_group_files = 1;
+    g_group_files = LMC_GROUP_NEW;
     check_model(&model, 0, "small files");
     check_model(&model, 14, "small files");
-    g_group_files = 0;
-    write_small_files(&model, &grouped, 1, NULL);
-    write_small_files(&model, &single, 0, NULL);
+    g_group_files = LMC_GROUP_NONE;
+    write_small_files(&model, &grouped, LMC_GROUP_NEW, NULL);
+    write_small_files(&model, &single, LMC_GROUP_NONE, NULL);
     t_note("sections of %d small files", N_SMALL);
     CHECK(count_file_sections(&single) == model.n_files);
     CHECK(count_file_sections(&grouped) == 5); /* three groups, two files */
     CHECK(grouped.size + 120 * (size_t)N_SMALL < single.size);
-    check_grouped_copy(&grouped, 1);
-    check_grouped_copy(&grouped, 0);
+    check_grouped_copy(&grouped, LMC_GROUP_NEW);
+    check_grouped_copy(&grouped, LMC_GROUP_NONE);
     free(grouped.data);
     reader = open_memory(&single, NULL);
     base = lmc_reader_base(reader);
@@ -2637,7 +2649,7 @@ static void test_requests_without_rows(void)
     lmc_writer *writer = NULL;
     lmc_reader *reader;
     lmc_file file;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     t_memory out;
     size_t i, at, block_at;
     t_note("requests, without rows");
@@ -2704,19 +2716,34 @@ static enum lmc_status end_unread(void *user, const lmc_file *file, size_t numbe
     return LMC_OK;
 }
 
+/* info has all that a reader knows, or nothing. */
 static enum lmc_status check_alone(const t_memory *in, unsigned n_workers, size_t *n_unread)
 {
+    static const lmc_snapshot_info nothing = LMC_DEFAULTS;
+    lmc_snapshot_info info, known;
+    lmc_reader *reader;
+    enum lmc_status status;
     lmc_restore_options options = LMC_DEFAULTS;
     const lmc_parallel parallel = t_parallel(&n_workers);
     t_memory copy = *in;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     copy.at = *n_unread = 0;
     stream.read = t_read;
     stream.user = &copy;
     options.parallel = n_workers > 1 ? &parallel : NULL;
     options.end_file = end_unread;
     options.user = n_unread;
-    return lmc_snapshot_restore(&stream, NULL, &options);
+    memset(&info, 0xFF, sizeof info);
+    status = lmc_snapshot_restore(&stream, &info, &options);
+    if (status != LMC_OK && status != LMC_ERR_BASE_MISSING) {
+        CHECK(memcmp(&info, &nothing, sizeof info) == 0);
+        return status;
+    }
+    reader = open_memory(&copy, NULL);
+    CHECK(reader && lmc_reader_get_info(reader, &known) == LMC_OK &&
+          memcmp(&info, &known, sizeof info) == 0);
+    lmc_reader_free(reader);
+    return status;
 }
 
 static void test_check_without_base(void)
@@ -2979,7 +3006,7 @@ static void test_hashes(void)
     lmc_restore_options restore;
     lmc_reader_options no_options;
     lmc_reader *reader = NULL;
-    lmc_source source;
+    lmc_source source = LMC_DEFAULTS;
     t_memory out;
     t_sha sha;
     static w_file w;
@@ -3151,8 +3178,8 @@ static void test_rows_that_are_not_read(void)
     lmc_writer *writer = NULL;
     lmc_reader_options options;
     lmc_reader *reader = NULL;
-    lmc_source source;
-    lmc_sink sink;
+    lmc_source source = LMC_DEFAULTS;
+    lmc_sink sink = LMC_DEFAULTS;
     lmc_file file;
     t_note("rows that are not read");
     memset(&out, 0, sizeof out);

@@ -320,7 +320,7 @@ static void test_arguments(void)
         bad = options;
         if (n == 0) bad.log2_block = 13;
         if (n == 1) bad.log2_block = 23;
-        if (n == 2) bad.dtype = (enum lmc_dtype)LMC_DTYPE_COUNT;
+        if (n == 2) bad.dtype = (enum lmc_dtype)LMC__DTYPE_COUNT;
         if (n == 5) bad.level = (enum lmc_level)3;
         if (n == 6) bad.log2_block = 22; /* of more than 4 MiB */
         if (n == 7) bad = options_of(LMC_F64, 20);

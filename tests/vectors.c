@@ -197,8 +197,8 @@ static const lmc_base *find_base(const uint8_t wanted[LMC_FINGERPRINT_SIZE])
 static int open_base(known_base *b)
 {
     lmc_reader_options options;
-    lmc_source source;
-    lmc_stream stream;
+    lmc_source source = LMC_DEFAULTS;
+    lmc_stream stream = LMC_DEFAULTS;
     lmc_snapshot_info header;
     if (b->base.get_file) return 1;
     if (!b->is_lmc) {
@@ -242,15 +242,14 @@ static void one(const char *path)
 {
     static t_seen seen, again;
     t_memory in = load(path);
-    lmc_stream stream;
-    lmc_source source;
+    lmc_stream stream = LMC_DEFAULTS;
+    lmc_source source = LMC_DEFAULTS;
     lmc_reader *reader = NULL;
     size_t i;
     lmc_restore_options options;
     lmc_reader_options reader_options;
     enum lmc_status status;
-    uint8_t id[LMC_FINGERPRINT_SIZE] = {0};
-    lmc_snapshot_info header;
+    lmc_snapshot_info header, info = LMC_DEFAULTS;
     memset(&options, 0, sizeof options);
     memset(&reader_options, 0, sizeof reader_options);
     reader_options.skip_fingerprints = 1; /* Content_CRC of each block, as the page requires */
@@ -266,9 +265,9 @@ static void one(const char *path)
     options.max_total_size = reader_options.max_total_size = (uint64_t)1 << 28;
     stream.read = t_read;
     stream.user = source.user = &in;
-    status = lmc_snapshot_restore(&stream, id, &options);
+    status = lmc_snapshot_restore(&stream, &info, &options);
     printf("{\"file\": \"%s\", \"restore\": \"%s\", ", path, lmc_status_name(status));
-    hex("fingerprint", id, sizeof id);
+    hex("fingerprint", info.fingerprint, sizeof info.fingerprint);
     in.at = 0; /* again, with optional checks */
     options.check_hashes = 1;
     options.user = &again;
@@ -303,7 +302,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--base") == 0 && i + 1 < argc && g_n_bases < MAX_BASES) {
             known_base *b = &g_bases[g_n_bases++];
             b->memory = load(argv[++i]);
-            b->is_lmc = b->memory.size >= LMC_FILE_HEADER_SIZE && b->memory.data[0] == 0x95 &&
+            b->is_lmc = b->memory.size >= LMC_HEADER_SIZE && b->memory.data[0] == 0x95 &&
                         memcmp(b->memory.data + 1, "LMC", 3) == 0;
         } else {
             one(argv[i]);

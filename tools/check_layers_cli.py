@@ -2,7 +2,8 @@
 """Checks the rules of CONTRIBUTING.md for the command: a layer includes only files of itself and of
 lower layers, only the verb series includes or calls other verbs, no file uses private names of
 lmc.h, and a source file includes its own header first. Below all layers is formats/, which includes
-only itself and the C library: no I/O, nothing of POSIX.
+only itself and the C library: no I/O, nothing of POSIX. None of them, nor the packages of Python,
+knows magics or offsets of the format.
 
     tools/check_layers_cli.py [DIRECTORY]     (default: cli/, beside which formats/ is)
 """
@@ -122,11 +123,62 @@ def check(top, say_faults):
     return n_files, n_faults
 
 
+# Bytes of the format, and offsets in it: only src/ knows them; others ask lmc_snapshot_probe.
+FORMAT = re.compile("|".join((
+    r"LMC\\r\\n|x9[45]LMC|0x9[45], *'L'", r"""["'](?:INDX|BLKS|RUN )["']""",
+    r"\b(?:SECTION_HEADER|TRAILER)_SIZE", r"\bFINGERPRINT_AT|\bEND_MAGIC")))
+# They read no numbers at offsets in bytes, either: no user of the public API needs to. (formats/
+# does, as that is its work, and so does the journal of lmc apply, a format of its own.)
+NUMBERS = re.compile("|".join((
+    r"\bcontainer_number\(", r"\bunpack(?:_from)?\(", r"\bfrom_bytes\([^)]*[\[+] *[1-9]",
+    r"\b(?:header|head|tail|trailer|data|raw)\[\d{2,} *:")))
+OWN_FORMATS = (os.path.join("cli", "verb", "apply_journal.c"), "formats")
+# Options are initialised by the function of their struct, which sets struct_size.
+ZEROED = re.compile(r"\blmc_\w+_(?:options|hints) \w+ = *(?:\{|LMC_DEFAULTS)")
+USERS = [("cli", ".c", ".h"), ("formats", ".c", ".h"), ("python/src", ".c", ".h"),
+         ("python/lmc_codec", ".py"), ("integrations/lmc_integrations", ".py")]
+
+
+def find_knowledge(path, line):
+    """-> what is wrong with a line, or None"""
+    if FORMAT.search(line):
+        return "knows the format"
+    if NUMBERS.search(line) and not path.startswith(OWN_FORMATS):
+        return "reads a number at an offset"
+    if ZEROED.search(line):
+        return "zeroes options"
+    return None
+
+
+def check_format():
+    """-> the number of lines that know what only src/ knows"""
+    for line in ("size = container_number(header + 20, 8);", "x = unpack_from('<Q', head, 84)",
+                 "size = int.from_bytes(data[20:28], 'little')", "id = header[84:100]",
+                 "lmc_reader_options options = {0};", "memcmp(tail, \"BLKS\", 4)"):
+        if not find_knowledge("cli/input/walk.c", line):
+            raise SystemExit("this is not found: " + line)
+    n = 0
+    for directory, *ends in USERS:
+        for base, _, names in os.walk(os.path.join(os.path.dirname(CLI), directory)):
+            for name in sorted(names):
+                if not name.endswith(tuple(ends)):
+                    continue
+                path = os.path.join(base, name)
+                with open(path, encoding="utf-8") as file:
+                    for number, line in enumerate(file, 1):
+                        fault = find_knowledge(os.path.relpath(path, os.path.dirname(CLI)), line)
+                        if fault:
+                            print("%s:%d: %s: %s" % (path, number, fault, line.strip()))
+                            n += 1
+    return n
+
+
 def main():
+    n_known = check_format()
     n_files, n_faults = check(CLI, faults)
     n_formats, n_more = check(FORMATS, faults_of_format)
     print("%d files, %d faults" % (n_files + n_formats, n_faults + n_more))
-    return n_faults + n_more != 0 or n_files < 50 or n_formats < 8
+    return n_known + n_faults + n_more != 0 or n_files < 50 or n_formats < 8
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class Ring:
 
 
 CRC32C = Ring(32, 0x82F63B78)
-LANE3, LANE4 = 2728, 2048
+LANE4 = 2048
 
 
 def powers32():
@@ -280,11 +280,8 @@ def make():
         table("uint32_t", "lmc__crc_powers[31]", powers32()),
         "#endif\n",
 
-        comment("""Bytes of a lane, where a CRC is computed in three or four lanes at once. Three
-                lanes fill a strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it.
-                LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33)."""),
-        "#define LMC__CRC_LANE3 %du\n" % LANE3,
-        "#define LMC__CRC_LANE3_SHIFT 0x%Xu\n" % CRC32C.x_to(8 * LANE3),
+        comment("""Bytes of a lane, where a CRC is computed in four lanes at once, which fill a
+                strip (LMC__STRIP_SIZE, strip.h). LANE4_SHIFTj is x^(8 j LANE4 - 33)."""),
         "#define LMC__CRC_LANE4 %du\n" % LANE4,
         "".join("#define LMC__CRC_LANE4_SHIFT%d 0x%X\n" % (j, CRC32C.x_to(8 * j * LANE4 - 33))
                 for j in (1, 2, 3)) + "\n",

@@ -20,6 +20,7 @@ void free_members(struct members *m)
         free_choices(&m->list[i]);
         free(m->list[i].full);
         free(m->list[i].tensors);
+        free(m->list[i].hints);
         free(m->list[i].parts);
     }
     free(m->list);
@@ -56,6 +57,31 @@ uint64_t size_of_member(const struct members *m, const struct member *member)
     return S_ISREG(member->st.st_mode) ? (uint64_t)member->st.st_size : 0;
 }
 
+size_t count_hints(const struct member *member)
+{
+    return member->n_tensors ? member->n_tensors : 1;
+}
+
+void set_tensors(struct member *member, const lmc_tensor *tensors, size_t n)
+{
+    member->n_tensors = n;
+    member->tensors = copy_tensors(tensors, n);
+    member->hints = (lmc_tensor_hints *)resize(NULL, count_hints(member), sizeof *member->hints);
+    for (size_t k = 0; k < count_hints(member); k++) member->hints[k] = LMC_TENSOR_HINTS();
+}
+
+enum lmc_status begin_member(lmc_writer *writer, const struct member *member, const lmc_file *file,
+                             enum lmc_dtype default_dtype)
+{
+    enum lmc_status status = LMC_OK;
+    for (size_t k = 0; k < count_hints(member) && status == LMC_OK; k++) {
+        const lmc_tensor_hints *hints = &member->hints[k];
+        if (hints->twin || hints->base_parts || hints->quantizer)
+            status = lmc_writer_add_hints(writer, k, hints);
+    }
+    return status == LMC_OK ? lmc_writer_begin_file(writer, file, default_dtype) : status;
+}
+
 void make_choices(struct members *m)
 {
     for (size_t i = 0; i < m->n; i++) {
@@ -75,15 +101,14 @@ void add_member(struct members *m, const char *path, const char *full, struct so
     member->path = path;
     member->full = copy_text(full);
     member->st = s->st;
-    member->n_tensors = s->container.n_tensors;
-    member->tensors = copy_tensors(s->container.tensors, s->container.n_tensors);
+    set_tensors(member, s->container.tensors, s->container.n_tensors);
     container_free(&s->container);
 }
 
 int check_members(const struct members *m)
 {
     struct stat st;
-    for (size_t i = 0; (m->twins || m->has_pairs) && i < m->n; i++)
+    for (size_t i = 0; (m->twins || m->has_pairs || m->has_alike) && i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode) &&
             (stat(m->list[i].full, &st) != 0 || !same_state(&st, &m->list[i].st)))
             return fail_changed(m->list[i].full);
@@ -116,13 +141,13 @@ static int has_small_files(const struct members *m)
 /* If all larger files of a delta together have fewer bytes, it is small compared with its base. */
 #define LITTLE ((uint64_t)16 << 20)
 
-int choose_grouping(const struct members *m, const lmc_base *base)
+enum lmc_grouping choose_grouping(const struct members *m, const lmc_base *base)
 {
     uint64_t rest = 0;
-    if (!has_small_files(m)) return 0;
+    if (!has_small_files(m)) return LMC_GROUP_NONE;
     for (size_t i = 0; i < m->n && base; i++)
         if (!is_small(m, &m->list[i])) rest += size_of_member(m, &m->list[i]);
-    return base && rest < LITTLE ? 2 : 1;
+    return base && rest < LITTLE ? LMC_GROUP_ALL : LMC_GROUP_NEW;
 }
 
 /* -- order -- */

@@ -33,12 +33,13 @@ struct member {
     char *full;       /* on the disk: the path to open it, and its state before it was read */
     struct stat st;
     size_t number;       /* of the file in the archive */
+    uint32_t crc;        /* of a file that was read, if any is a hard link */
     lmc_tensor *tensors; /* see copy_tensors */
     size_t n_tensors;
-    struct choice *choices; /* of each tensor; NULL: all are stored exactly */
-    lmc_tensor whole;       /* a file without tensors as one tensor; for twins */
-    lmc_base_part *parts;   /* of a file without tensors; see find_shifts */
-    size_t n_parts;
+    lmc_tensor_hints *hints; /* for each tensor; or one for the file, if it has no tensors */
+    struct choice *choices;  /* of each tensor; NULL: all are stored exactly */
+    lmc_tensor whole;        /* a file without tensors as one tensor; for twins */
+    lmc_base_part *parts;    /* storage of those of a file without tensors; see find_shifts */
 };
 
 struct members {
@@ -47,10 +48,13 @@ struct members {
     size_t n;
     lmc_twin *twins;      /* storage; NULL: there are none */
     lmc_base_part *parts; /* storage; NULL: there are none */
+    int has_alike;        /* descriptions that earlier ones predict, if no base does */
     int has_pairs;        /* of moments: so later members may need earlier ones */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;
+    struct output *out; /* of the snapshot that is written */
+    lmc_writer *writer;
     const lmc_base *base;     /* the snapshot's base; NULL: none */
     const lmc_tensor **lossy; /* quantised tensors of the base, by name */
     size_t n_lossy;
@@ -69,6 +73,16 @@ const char *name_of_member(const struct member *member);
 /* Size in bytes; 0 for a directory or a pipe. */
 uint64_t size_of_member(const struct members *m, const struct member *member);
 
+/* Of the member: one for each tensor; a file without tensors has one, too. */
+size_t count_hints(const struct member *member);
+
+/* Copies the tensors, which have no hints yet. */
+void set_tensors(struct member *member, const lmc_tensor *tensors, size_t n);
+
+/* lmc_writer_begin_file, with the member's hints. */
+enum lmc_status begin_member(lmc_writer *writer, const struct member *member, const lmc_file *file,
+                             enum lmc_dtype default_dtype);
+
 /* Makes an empty choice for each tensor. Freed with the members. */
 void make_choices(struct members *m);
 
@@ -79,7 +93,7 @@ void add_member(struct members *m, const char *path, const char *full, struct so
 int check_members(const struct members *m);
 
 /* The value for lmc_writer_options.group_files. base: of the snapshot; NULL: none */
-int choose_grouping(const struct members *m, const lmc_base *base);
+enum lmc_grouping choose_grouping(const struct members *m, const lmc_base *base);
 
 /* Puts directories and small files first, and files of one kind side by side, as neighbours share
  * trees. Other files keep their order. Not for members of an archive. Call it before anything

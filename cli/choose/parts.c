@@ -2,6 +2,7 @@
 #include "members.h"
 
 #include "../../formats/torch.h"
+#include "../input/archive.h"
 
 struct parts {
     lmc_base_part *list;
@@ -15,10 +16,7 @@ static void add_part(struct parts *p, const char *path, const char *name, uint64
     lmc_base_part *part;
     if (size == 0) return;
     part = (lmc_base_part *)append(&p->list, &p->n, &p->room, sizeof *part);
-    part->path = path;
-    part->name = name;
-    part->offset = offset;
-    part->size = size;
+    *part = (lmc_base_part){.path = path, .name = name, .offset = offset, .size = size};
 }
 
 /* -- tensors that are cut in another way -- */
@@ -144,47 +142,53 @@ size_t find_parts(struct members *m, const lmc_base *base)
     size_t n = 0, at = 0;
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
-            lmc_tensor *t = &m->list[i].tensors[k];
+            const lmc_tensor *t = &m->list[i].tensors[k];
             const size_t before = p.n;
             struct rows r;
-            if (describe_rows(&r, t, m->list[i].path)) cut_rows(&p, &all, &r);
-            t->n_base_parts = p.n - before;
-            n += t->n_base_parts != 0;
+            if (!torch_is_description(t) && describe_rows(&r, t, m->list[i].path))
+                cut_rows(&p, &all, &r);
+            m->list[i].hints[k].n_base_parts = p.n - before;
+            n += p.n != before;
         }
     free(all.list);
     free(m->parts);
     m->parts = p.list;
     for (size_t i = 0; i < m->n; i++) /* the list is complete: pointers to it stay valid */
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
-            lmc_tensor *t = &m->list[i].tensors[k];
-            t->base_parts = t->n_base_parts ? m->parts + at : NULL;
-            at += t->n_base_parts;
+            lmc_tensor_hints *h = &m->list[i].hints[k];
+            h->base_parts = h->n_base_parts ? m->parts + at : NULL;
+            at += h->n_base_parts;
         }
     return n;
 }
 
-/* -- files that are no container -- */
+/* -- plain bytes: files that are no container, and descriptions of tensors -- */
 
-/* Smaller files are not searched: they would gain little. */
-#define MIN_SHIFTED_SIZE ((uint64_t)4096)
+/* Fewer bytes are not searched: they would gain little. */
+#define MIN_SHIFTED_SIZE ((uint64_t)256)
 #define WINDOW ((size_t)1 << 20)
 /* The hash of a place covers N_HASHED bytes that are STEP apart. */
 enum { STEP = 4, N_HASHED = 32 };
 /* One of 2^bits places is an anchor; at most 2^20 anchors are kept. */
-enum { MIN_BITS = 7, MAX_LOG2_ANCHORS = 20 };
+enum { BITS_OF_SMALL = 4, MIN_BITS = 7, MAX_LOG2_ANCHORS = 20 };
 /* So many consecutive anchors must have the same distance to make a shift. */
 enum { ENOUGH = 3 };
 /* A file with more shifts than this is not like the base. */
 #define MAX_SHIFTS ((size_t)1 << 16)
 
-/* The bytes of a file of the base, or of a member. */
+/* Plain bytes of the base, or of a member. */
 struct bytes {
+    const char *path, *name; /* in the base; of a file without tensors, both are its path */
     enum lmc_status (*read)(void *user, size_t number, uint64_t offset, void *dst, size_t size);
     void *user;
-    size_t number;
-    uint64_t size;
-    const char *path; /* in the base */
+    size_t number; /* of the file */
+    uint64_t start, size;
 };
+
+static int read_bytes(const struct bytes *b, uint64_t at, void *dst, size_t size)
+{
+    return b->read(b->user, b->number, b->start + at, dst, size) == LMC_OK;
+}
 
 struct anchor {
     uint32_t hash;
@@ -210,21 +214,21 @@ static const uint32_t *byte_numbers(void)
     return numbers;
 }
 
-/* Calls found() for each anchor of the bytes, in order. Returns LMC_OK, or the error of reading. A
- * place is no anchor if the hash STEP bytes before it has such zero bits, too: else every place in
- * a run of equal bytes might be an anchor. */
-static enum lmc_status scan_anchors(const struct bytes *b, unsigned bits,
-                                    void (*found)(void *user, uint32_t hash, uint64_t place),
-                                    void *user)
+/* Calls found() for each anchor of the bytes, in order. Returns 0 if reading fails. A place is no
+ * anchor if the hash STEP bytes before it has such zero bits, too: else every place in a run of
+ * equal bytes might be an anchor. */
+static int scan_anchors(const struct bytes *b, unsigned bits,
+                        void (*found)(void *user, uint32_t hash, uint64_t place), void *user)
 {
     const uint32_t *const numbers = byte_numbers();
     uint32_t hashes[STEP] = {0};
-    unsigned char *window = (unsigned char *)resize(NULL, WINDOW, 1);
-    enum lmc_status status = LMC_OK;
-    for (uint64_t at = 0; at < b->size && status == LMC_OK;) {
-        const size_t n = b->size - at < WINDOW ? (size_t)(b->size - at) : WINDOW;
-        status = b->read(b->user, b->number, at, window, n);
-        for (size_t i = 0; i < n && status == LMC_OK; i++) {
+    const size_t cap = b->size < WINDOW ? (size_t)b->size : WINDOW;
+    unsigned char *window = (unsigned char *)resize(NULL, cap, 1);
+    int is_read = 1;
+    for (uint64_t at = 0; at < b->size && is_read;) {
+        const size_t n = b->size - at < cap ? (size_t)(b->size - at) : cap;
+        is_read = read_bytes(b, at, window, n);
+        for (size_t i = 0; i < n && is_read; i++) {
             uint32_t *const h = &hashes[i % STEP]; /* as WINDOW is a multiple of STEP */
             const uint32_t before = *h;
             *h = (*h << 1) + numbers[window[i]];
@@ -235,7 +239,7 @@ static enum lmc_status scan_anchors(const struct bytes *b, unsigned bits,
         at += n;
     }
     free(window);
-    return status;
+    return is_read;
 }
 
 static struct anchor *look_up(const struct anchors *a, uint32_t hash)
@@ -280,7 +284,7 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
     const struct anchor *slot = look_up(s->anchors, hash);
     struct shift *const last = s->n ? &s->list[s->n - 1] : NULL;
     if (!slot->place || s->n == MAX_SHIFTS) return;
-    int64_t shift = (int64_t)(slot->place - place);
+    const int64_t shift = (int64_t)slot->place - (int64_t)place;
     if (last && last->shift == shift) {
         last->end = place;
         s->n_agreed = 0;
@@ -299,11 +303,6 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
 
 /* A border between two shifts is searched in at most so many bytes. */
 #define MAX_BORDER ((size_t)1 << 16)
-
-static int read_bytes(const struct bytes *b, uint64_t at, void *dst, size_t size)
-{
-    return b->read(b->user, b->number, at, dst, size) == LMC_OK;
-}
 
 /* Sets agrees[i] to 1 if byte at + i of the file is what the base has `shift` bytes further on. */
 static void compare_shifted(unsigned char *agrees, const struct bytes *file,
@@ -358,85 +357,128 @@ static void add_shifted(struct parts *p, const struct bytes *base, uint64_t star
     if (to > (uint64_t)((int64_t)base->size - shift)) to = (uint64_t)((int64_t)base->size - shift);
     if (to < from) to = from;
     add_part(p, NULL, NULL, 0, from - start);
-    add_part(p, base->path, base->path, (uint64_t)((int64_t)from + shift), to - from);
+    add_part(p, base->path, base->name, (uint64_t)((int64_t)from + shift), to - from);
     add_part(p, NULL, NULL, 0, end - to);
 }
 
-/* Makes the parts of the file; none if its only shift is 0, or it is not like the base. */
+/* Makes the parts of the file; none if its only shift is 0, or it is not like the base. Its
+ * beginning and its end may be where the base begins and ends. */
 static void make_parts(struct parts *p, const struct bytes *file, const struct bytes *base,
-                       const struct shifts *s)
+                       struct shifts *s)
 {
+    const struct shift last = {file->size, file->size, (int64_t)(base->size - file->size)};
+    struct shift at = {0, 0, 0};
     uint64_t start = 0;
-    if (s->n == 0 || (s->n == 1 && s->list->shift == 0)) return;
+    if (s->n == 0 && file->size > MAX_BORDER) return;
+    if (last.shift == 0 && (s->n == 0 || (s->n == 1 && s->list->shift == 0))) return;
+    *(struct shift *)append(&s->list, &s->n, &s->room, sizeof *s->list) = last;
     for (size_t i = 0; i < s->n; i++) {
-        const uint64_t end =
-            i + 1 < s->n ? find_border(file, base, &s->list[i], &s->list[i + 1]) : file->size;
-        if (end <= start) continue;
-        if (i == 0 && s->list->shift != 0) { /* the file's beginning may have shift 0 */
-            const struct shift none = {0, 0, 0};
-            start = find_border(file, base, &none, s->list);
-            add_shifted(p, base, 0, start, 0);
-        }
-        add_shifted(p, base, start, end, s->list[i].shift);
-        start = end;
+        const uint64_t end = find_border(file, base, &at, &s->list[i]);
+        if (end > start) add_shifted(p, base, start, end, at.shift);
+        if (end > start) start = end;
+        at = s->list[i];
     }
+    add_shifted(p, base, start, file->size, at.shift);
 }
 
 static void find_shifted_parts(struct parts *p, const struct bytes *file, const struct bytes *base)
 {
     struct anchors a = {0};
     struct shifts s = {0};
-    a.bits = MIN_BITS;
+    a.bits = base->size <= MAX_BORDER ? BITS_OF_SMALL : MIN_BITS;
     while (base->size >> a.bits > (uint64_t)1 << (MAX_LOG2_ANCHORS - 1)) a.bits++;
     a.mask = 1023;
     while (a.mask < (base->size >> a.bits) * 4 && a.mask < (size_t)2 << MAX_LOG2_ANCHORS)
         a.mask = a.mask * 2 + 1;
     a.list = (struct anchor *)zeroed(a.mask + 1, sizeof *a.list);
     s.anchors = &a;
-    if (scan_anchors(base, a.bits, keep_anchor, &a) == LMC_OK &&
-        scan_anchors(file, a.bits, follow_anchor, &s) == LMC_OK)
+    if (scan_anchors(base, a.bits, keep_anchor, &a) &&
+        scan_anchors(file, a.bits, follow_anchor, &s))
         make_parts(p, file, base, &s);
     free(a.list);
     free(s.list);
 }
 
-/* The base's file of that path; or the only file of the base, for a single member. */
-static const lmc_file *find_base_file(const lmc_base *base, const struct members *m,
-                                      const struct member *member, size_t *number)
+static int compare_bytes(const void *a, const void *b)
 {
-    for (size_t i = 0; i < base->n_files; i++) {
-        const lmc_file *f = base->get_file(base->user, i);
-        *number = i;
-        if (f->kind == LMC_FILE_REGULAR &&
-            (strcmp(f->path, member->path) == 0 || (m->n == 1 && base->n_files == 1)))
-            return f;
+    const struct bytes *x = (const struct bytes *)a, *y = (const struct bytes *)b;
+    const int order = strcmp(x->path, y->path);
+    return order ? order : strcmp(x->name, y->name);
+}
+
+/* The plain bytes of the base that are worth searching, by path and name. To be freed. */
+static struct bytes *list_bytes(const lmc_base *base, size_t *n)
+{
+    struct bytes *list = NULL, b = {NULL, NULL, base->read, base->user, 0, 0, 0};
+    size_t room = 0;
+    *n = 0;
+    for (b.number = 0; b.number < base->n_files; b.number++) {
+        const lmc_file *f = base->get_file(base->user, b.number);
+        const lmc_tensor whole = {.name = f->path, .size = f->size};
+        if (f->kind != LMC_FILE_REGULAR) continue;
+        for (size_t k = 0; k < (f->n_tensors ? f->n_tensors : 1); k++) {
+            const lmc_tensor *t = f->n_tensors ? &f->tensors[k] : &whole;
+            if (t->size < MIN_SHIFTED_SIZE || (f->n_tensors && !torch_is_description(t))) continue;
+            b.path = f->path;
+            b.name = t->name;
+            b.start = t->offset;
+            b.size = t->size;
+            *(struct bytes *)append(&list, n, &room, sizeof *list) = b;
+        }
     }
-    return NULL;
+    if (*n) qsort(list, *n, sizeof *list, compare_bytes);
+    return list;
+}
+
+/* Finds the parts of tensor t of a member, or of a file without tensors, which t is, too. */
+static void find_shifts_of(struct parts *p, struct members *m, size_t number, const lmc_tensor *t,
+                           const struct bytes *list, size_t n)
+{
+    const struct member *const member = &m->list[number];
+    const struct bytes file = {member->path, t->name, read_member, m, number, t->offset, t->size};
+    const struct bytes *base;
+    if (member->n_tensors ? !torch_is_description(t) : member->hints->twin != NULL) return;
+    if (t->size < MIN_SHIFTED_SIZE || n == 0) return;
+    if (m->archive && t->size > MAX_BORDER) return; /* reading means decoding */
+    base = (const struct bytes *)bsearch(&file, list, n, sizeof *list, compare_bytes);
+    if (!base && m->n == 1 && n == 1 && !member->n_tensors) base = list; /* whatever their names */
+    if (!base || (base->size == t->size && t->size <= MAX_BORDER)) return;
+    find_shifted_parts(p, &file, base);
+}
+
+static int is_searched(const struct members *m, const struct member *member)
+{
+    return m->archive
+               ? lmc_reader_get_file(m->archive->reader, member->number)->kind == LMC_FILE_REGULAR
+               : S_ISREG(member->st.st_mode) && !is_dash(member->full);
 }
 
 size_t find_shifts(struct members *m, const lmc_base *base, int *code)
 {
-    struct bytes mine = {read_member, m, 0, 0, NULL}, other = {base->read, base->user, 0, 0, NULL};
-    size_t n = 0;
+    size_t n = 0, n_bytes;
+    struct bytes *const list = list_bytes(base, &n_bytes);
     *code = CODE_OK;
     for (size_t i = 0; i < m->n && *code == CODE_OK; i++) {
         struct member *const member = &m->list[i];
-        const lmc_file *const f =
-            !m->archive && S_ISREG(member->st.st_mode) && !is_dash(member->full)
-                ? find_base_file(base, m, member, &other.number)
-                : NULL;
+        const lmc_tensor whole = {.name = member->path, .size = size_of_member(m, member)};
         struct parts p = {NULL, 0, 0};
-        if (!f || member->whole.twin || member->n_tensors || f->n_tensors) continue;
-        mine.number = i;
-        mine.size = (uint64_t)member->st.st_size;
-        other.size = f->size;
-        other.path = f->path;
-        if (mine.size < MIN_SHIFTED_SIZE || other.size < MIN_SHIFTED_SIZE) continue;
-        find_shifted_parts(&p, &mine, &other);
+        size_t at = 0;
+        if (!is_searched(m, member)) continue;
+        for (size_t k = 0; k < count_hints(member); k++) {
+            const size_t before = p.n;
+            find_shifts_of(&p, m, i, member->n_tensors ? &member->tensors[k] : &whole, list,
+                           n_bytes);
+            if (p.n != before) member->hints[k].n_base_parts = p.n - before;
+            n += p.n != before;
+        }
         member->parts = p.list;
-        member->n_parts = p.n;
-        n += p.n != 0;
+        for (size_t k = 0; at < p.n; k++) /* the list is complete: pointers to it stay valid */
+            if (!member->hints[k].base_parts && member->hints[k].n_base_parts) {
+                member->hints[k].base_parts = p.list + at;
+                at += member->hints[k].n_base_parts;
+            }
         *code = m->code;
     }
+    free(list);
     return n;
 }

@@ -123,6 +123,12 @@ static void set_reason(struct choice *c, const char *text)
     c->reason = copy_text(text);
 }
 
+lmc_tensor_hints *hints_of_choice(const struct members *m, const struct choice *c)
+{
+    const struct member *member = &m->list[c->member];
+    return &member->hints[c->tensor - member->tensors];
+}
+
 /* Whether the second moment can be read when the first is decoded. *why: the reason if not. */
 static int can_use_second(const struct choice *c, const struct members *m, const char **why)
 {
@@ -130,7 +136,8 @@ static int can_use_second(const struct choice *c, const struct members *m, const
     else if (c->partner->member == c->member) *why = "its second moment stands in the same file";
     else if (!m->has_pairs) *why = "the output is a pipe, or --no-twins was given";
     else if (c->partner->member > c->member) *why = "its second moment comes later";
-    else if (c->partner->tensor->twin) *why = "its second moment repeats another tensor";
+    else if (hints_of_choice(m, c->partner)->twin)
+        *why = "its second moment repeats another tensor";
     else return 1;
     return 0;
 }
@@ -174,7 +181,7 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
 
 static lmc_source make_elements(struct elements *e, struct members *m, const struct choice *c)
 {
-    const lmc_source elements = {read_elements, e, c->tensor->size};
+    const lmc_source elements = {read_elements, e, c->tensor->size, {0, 0}};
     e->members = m;
     e->choice = c;
     return elements;
@@ -210,7 +217,7 @@ static void explain_quantizer(struct choice *c, const char *why)
 static void say_choice(const struct choice *c, const struct members *m)
 {
     const char *path = name_of_member(&m->list[c->member]);
-    if (m->o->verbosity < 2 || !c->rule) return;
+    if (m->o->verbosity < 3 || !c->rule) return;
     lmc_quantizer_info info = get_info(c);
     if (info.is_lossless)
         say(path, "%.200s (%s): exact: %s", c->tensor->name, role_names[c->meaning.role],
@@ -225,13 +232,14 @@ static int fit_quantizer(struct choice *c, struct members *m)
 {
     struct elements own, seconds;
     lmc_quantizer_options options;
-    lmc_source elements = make_elements(&own, m, c);
+    lmc_source elements = make_elements(&own, m, c), second;
     const char *why = "";
     int has_second = wants_second(c->rule, c->meaning.role) && can_use_second(c, m, &why);
     set_quantizer_options(&options, c->rule, c->meaning.role, c->tensor, has_second);
     if (has_second) {
         options.second = c->partner->quantizer; /* NULL: the second moment is exact */
-        options.second_elements = make_elements(&seconds, m, c->partner);
+        second = make_elements(&seconds, m, c->partner);
+        options.second_elements = &second;
     }
     enum lmc_status status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
     if (status == LMC_ERR_READ) return m->code;
@@ -241,13 +249,14 @@ static int fit_quantizer(struct choice *c, struct members *m)
     return CODE_OK;
 }
 
-void attach_quantizer(lmc_tensor *t, struct choice *c)
+void attach_quantizer(const struct members *m, struct choice *c)
 {
-    t->quantizer = c->quantizer;
+    lmc_tensor_hints *hints = hints_of_choice(m, c);
+    hints->quantizer = c->quantizer;
     if (!c->has_second) return;
     c->second.file_number = c->partner->member;
     c->second.offset = c->partner->tensor->offset;
-    t->twin = &c->second;
+    hints->twin = &c->second;
 }
 
 /* -- tensors that were quantised, restored, and have not changed since -- */
@@ -271,7 +280,7 @@ static enum lmc_status read_member_stream(void *user, void *dst, size_t size, si
 static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, const lmc_tensor *t)
 {
     struct member_stream bytes = {m, number, t->offset, t->offset + t->size};
-    const lmc_stream stream = {read_member_stream, &bytes};
+    const lmc_stream stream = {read_member_stream, &bytes, {0, 0}};
     *alone = *t;
     enum lmc_status status = identify_alone(alone, &stream, &m->o->parallel);
     if (status == LMC_ERR_READ) return m->code;
@@ -326,7 +335,7 @@ int fit_quantizers(struct members *m, size_t number)
         if (c->is_wanted && member->tensors[k].loss.generation)
             set_reason(c, "quantised already, as it is in the base");
         else if (c->is_wanted) code = fit_quantizer(c, m);
-        if (code == CODE_OK && is_quantised(c)) attach_quantizer(&member->tensors[k], c);
+        if (code == CODE_OK && is_quantised(c)) attach_quantizer(m, c);
         if (code == CODE_OK) say_choice(c, m);
     }
     return code;
@@ -386,12 +395,49 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
     return status;
 }
 
+/* How many tensors stay exact for a reason: a rule has few reasons. */
+struct exact {
+    const char *reason;
+    size_t n;
+};
+
+static void count_reason(struct exact **list, size_t *n, size_t *room, const char *reason)
+{
+    size_t i = 0;
+    while (i < *n && strcmp((*list)[i].reason, reason) != 0) i++;
+    if (i == *n) ((struct exact *)append(list, n, room, sizeof **list))->reason = reason;
+    (*list)[i].n++;
+}
+
+static void say_sums(const struct members *m, const char *name)
+{
+    struct exact *list = NULL;
+    char *text = copy_text("");
+    size_t n = 0, room = 0, n_quantised = 0, n_exact = 0;
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++) {
+            const struct choice *c = &m->list[i].choices[k];
+            if (!c->rule) continue;
+            if (is_quantised(c)) n_quantised++;
+            else count_reason(&list, &n, &room, c->reason);
+        }
+    for (size_t i = 0; i < n; i++) {
+        n_exact += list[i].n;
+        append_text(&text, "%s%zu (%s)", i ? ", " : ": ", list[i].n, list[i].reason);
+    }
+    if (n_quantised || n)
+        say(name, "%zu tensors quantised, %zu exact%s; -vv names each", n_quantised, n_exact, text);
+    free(text);
+    free(list);
+}
+
 void say_of_quantised(const struct members *m, const char *name)
 {
+    if (m->o->verbosity == 2) say_sums(m, name);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
             if (is_quantised(&m->list[i].choices[k])) return;
     if (is_lossy(m->o->policy))
-        say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
+        say(name, "no tensor was quantised: no rule matches one that can be; '-vv' tells more, and "
                   "'lmc help quant'");
 }

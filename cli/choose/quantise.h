@@ -19,8 +19,11 @@ size_t choose_all(struct members *m, int can_refer);
 /* Whether the tensor is coded by a quantizer that loses something. */
 int is_quantised(const struct choice *c);
 
-/* Sets t so that it is coded with its quantizer. */
-void attach_quantizer(lmc_tensor *t, struct choice *c);
+/* The hints for the tensor of the choice. */
+lmc_tensor_hints *hints_of_choice(const struct members *m, const struct choice *c);
+
+/* Sets the hints so that the tensor is coded with its quantizer. */
+void attach_quantizer(const struct members *m, struct choice *c);
 
 /* Finds the quantizers for the member of that number, which is written next. */
 int fit_quantizers(struct members *m, size_t number);
@@ -31,7 +34,7 @@ int fit_quantizers(struct members *m, size_t number);
 /* Writes to the metadata what the rules did; nothing if no rule matched. */
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
-/* Reports rules that did nothing, also with -q. */
+/* Reports rules that did nothing, also with -q; with -v, how many tensors were quantised. */
 void say_of_quantised(const struct members *m, const char *name);
 
 /* -- the rules of --quant and --policy (policy.c); formats/policy.h describes them -- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
+#include "../../formats/torch.h"
 #include "../input/archive.h"
 #include "../input/options.h"
 
@@ -12,7 +13,8 @@
 #define N_PLACES 64u
 #define N_PLACES_OF_ARCHIVE 8u
 
-/* Smaller files without tensors are coded together, which takes fewer bytes than a run for each. */
+/* Smaller files without tensors, and descriptions of tensors, are coded together, which takes fewer
+ * bytes than a run for each. */
 #define MIN_WHOLE_SIZE 16384u
 
 /* If all twins together have fewer bytes, none are used: restoring twins from pipe to pipe needs a
@@ -74,7 +76,8 @@ static void collect_candidates(struct candidates *c, const struct members *m)
             const lmc_tensor *t = &m->list[i].tensors[k];
             enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
             if (t->size / lmc_dtype_width(dtype) < N_SAMPLES || t->loss.generation ||
-                (m->list[i].choices && m->list[i].choices[k].is_wanted))
+                (m->list[i].choices && m->list[i].choices[k].is_wanted) ||
+                (torch_is_description(t) && t->size < MIN_WHOLE_SIZE))
                 continue; /* quantised data is no longer equal */
             add_candidate(c, i, k, t, LMC_CONVERT_NONE);
             if (dtype == LMC_F32) {
@@ -88,6 +91,11 @@ static lmc_tensor *tensor_of(const struct members *m, const struct candidate *c)
 {
     struct member *member = &m->list[c->member];
     return c->tensor == WHOLE ? &member->whole : &member->tensors[c->tensor];
+}
+
+static lmc_tensor_hints *hints_for(const struct members *m, const struct candidate *c)
+{
+    return &m->list[c->member].hints[c->tensor == WHOLE ? 0 : c->tensor];
 }
 
 /* The place of sample i: in part i of the tensor; if n_places is 1, in the middle. */
@@ -232,7 +240,7 @@ static const struct candidate *find_master(const struct candidates *c, size_t st
     for (size_t i = start; i < end; i++) {
         const struct candidate *master = &c->list[i];
         if (!master->conversion ||
-            (is_ordered && (tensor_of(m, master)->twin || compare_candidates(master, copy) > 0)))
+            (is_ordered && (hints_for(m, master)->twin || compare_candidates(master, copy) > 0)))
             continue;
         if (strcmp(tensor_of(m, master)->name, tensor_of(m, copy)->name) == 0) return master;
         if (!found) found = master;
@@ -329,10 +337,10 @@ static void order_masters(struct members *m, struct candidates *c)
 static void set_twin(struct members *m, lmc_twin *twin, const struct candidate *copy,
                      const struct candidate *original)
 {
-    twin->file_number = original->member;
-    twin->offset = tensor_of(m, original)->offset;
-    twin->conversion = original->conversion;
-    tensor_of(m, copy)->twin = twin;
+    *twin = (lmc_twin){.file_number = original->member,
+                       .offset = tensor_of(m, original)->offset,
+                       .conversion = original->conversion};
+    hints_for(m, copy)->twin = twin;
 }
 
 /* Makes equal tensors twins of their master, or of the first one stored. */
@@ -346,6 +354,28 @@ static void pair_group(struct members *m, const struct candidates *c, size_t sta
         if (master) set_twin(m, &m->twins[i], t, master);
         else first = t;
     }
+}
+
+static int compare_sizes(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Whether much of the files are descriptions that an earlier one of the same size predicts: the
+ * headers of the archives in a .distcp file hardly differ. */
+static int has_alike(const struct members *m)
+{
+    uint64_t *sizes = NULL, repeated = 0;
+    size_t n = 0, room = 0;
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++)
+            if (torch_is_description(&m->list[i].tensors[k]))
+                *(uint64_t *)append(&sizes, &n, &room, sizeof *sizes) = m->list[i].tensors[k].size;
+    if (n) qsort(sizes, n, sizeof *sizes, compare_sizes);
+    for (size_t i = 1; i < n; i++) repeated += sizes[i] == sizes[i - 1] ? sizes[i] : 0;
+    free(sizes);
+    return repeated >= MIN_TWIN_SIZE;
 }
 
 int find_twins(struct members *m)
@@ -364,13 +394,14 @@ int find_twins(struct members *m)
                     pair_group(m, &c, start, end);
             }
         for (size_t i = 0; i < c.n; i++)
-            if (tensor_of(m, &c.list[i])->twin == &m->twins[i]) size += c.list[i].size;
+            if (hints_for(m, &c.list[i])->twin == &m->twins[i]) size += c.list[i].size;
     }
     if (size < MIN_TWIN_SIZE) {
-        for (size_t i = 0; i < c.n; i++) tensor_of(m, &c.list[i])->twin = NULL;
+        for (size_t i = 0; i < c.n; i++) hints_for(m, &c.list[i])->twin = NULL;
         free(m->twins);
         m->twins = NULL;
     }
     free(c.list);
+    m->has_alike = has_alike(m);
     return code;
 }

@@ -40,7 +40,7 @@ _lmc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' has_snapshot=''
     local verbs='cat diff apply fold rebase verify series stats salvage help compress decompress restore test list info version'
     local all='--compress --decompress --uncompress --test --list --json --stdout --output --force --keep --rm --recursive --base
-        --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins
+        --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins --no-zeros
         --quant --policy
         --max-files --max-depth --threads --quiet --verbose --progress --no-progress --version --help'
     local common='--base --patch-from --search --no-search --threads --quiet --verbose --progress --no-progress --help'
@@ -65,14 +65,14 @@ _lmc() {
         cat) options="$common --npy --safetensors --f32 --file --output --stdout --force --dtype --opaque" ;;
         diff) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
         stats) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
-        fold) options="$common --fast --max --archive --hash --no-twins --output --stdout --force" ;;
-        rebase) options="$common --onto --fast --max --archive --hash --no-twins --output --stdout --force" ;;
+        fold) options="$common --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
+        rebase) options="$common --onto --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
         apply) options='--trust-base --force --threads --quiet --verbose --progress --no-progress --help' ;;
         salvage) options="$common --json --output --force" ;;
         series) options='--name --every --anchor --verify --rm --json --output --force --npy --file --dry-run --keep-last --keep-every
-            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference --max-files
+            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --no-zeros --quant --policy --dtype --opaque --dereference --no-dereference --max-files --max-depth
             --threads --quiet --verbose --help' ;;
-        verify) options="$common --no-base" ;;
+        verify) options="$common --no-base --hash --max-files --max-depth" ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
         return

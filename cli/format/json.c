@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "json.h"
 
+#include "../../formats/printable.h"
 #include "print.h"
 
 static void *allocate_json(size_t size) { return resize(NULL, size, 1); }
@@ -15,11 +16,32 @@ void init_json_writer(struct json_writer *w, FILE *f, size_t flags)
     w->is_first = 1;
 }
 
+/* Writes JSON as it is, but characters of strings that a terminal would execute or hide in the form
+ * \uXXXX, which means the same in JSON. (jansson itself escapes only those below 32.) */
+static int write_shown(const char *text, size_t size, void *file)
+{
+    FILE *const f = (FILE *)file;
+    size_t start = 0, used;
+    for (size_t at = 0; at < size; at += used) {
+        const uint32_t c = read_character(text + at, size - at, &used);
+        if (used == 0) used = 1; /* jansson writes no invalid UTF-8 */
+        if (!is_hidden_character(c)) continue;
+        fwrite(text + start, 1, at - start, f);
+        start = at + used;
+        if (c >= 0x10000)
+            fprintf(f, "\\u%04x\\u%04x", 0xD7C0 + (unsigned)(c >> 10),
+                    0xDC00 + (unsigned)(c & 0x3FF));
+        else fprintf(f, "\\u%04x", (unsigned)c);
+    }
+    fwrite(text + start, 1, size - start, f);
+    return 0;
+}
+
 /* Takes ownership of value. A write error shows when the FILE is flushed or closed. */
 static void write_value(const struct json_writer *w, json_t *value)
 {
     check_memory(value);
-    (void)json_dumpf(value, w->f, w->flags | JSON_ENCODE_ANY);
+    (void)json_dump_callback(value, write_shown, w->f, w->flags | JSON_ENCODE_ANY);
     json_decref(value);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "archive.h"
 
+#include "../../formats/torch.h"
+
 #include "../../formats/container_check.h"
 #include "options.h"
 #include "source.h"
@@ -19,13 +21,14 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
 static int is_nearly(const uint8_t *bytes)
 {
     unsigned n = 0;
-    for (unsigned i = 0; i < 8; i++) n += bytes[i] == start_magic[i];
+    for (unsigned i = 0; i < 8; i++) n += bytes[i] == (uint8_t)LMC_MAGIC[i];
     return n >= 5;
 }
 
 /* Reports what is wrong with a snapshot, or that a transfer in text mode has changed it. */
 static int fail_damaged(const char *name, enum lmc_status status, const char *where)
 {
+    lmc_snapshot_info info;
     uint8_t bytes[8];
     struct stat st;
     int fd = stat(name, &st) == 0 && S_ISREG(st.st_mode) ? open(name, O_RDONLY | O_CLOEXEC) : -1;
@@ -33,16 +36,20 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
     if (fd >= 0) close(fd);
     if (fd < 0) return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(status), where);
     if (st.st_size == 0) return fail(CODE_CORRUPT, name, "is empty");
-    if (is_read && memcmp(bytes, start_magic, sizeof start_magic) != 0)
+    if (is_read && memcmp(bytes, LMC_MAGIC, sizeof bytes) != 0)
         return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(LMC_ERR_NOT_LMC),
-                    memcmp(bytes, start_magic, 4) == 0
+                    memcmp(bytes, LMC_MAGIC, 4) == 0
                         ? ", or its line ends were changed when it was sent: send it as binary data"
-                    : is_nearly(bytes) || ends_as_snapshot(name)
+                    : is_nearly(bytes) || (probe_snapshot(name, &info), info.index_size)
                         ? ", or its first bytes are damaged: 'lmc salvage' recovers it then"
                         : "");
     if (!is_read || status == LMC_ERR_NOT_LMC)
         return fail(CODE_CORRUPT, name, "%s", lmc_status_text(status));
     uint64_t end = find_snapshot_end(name);
+    if (end && end < (uint64_t)st.st_size && starts_snapshot_at(name, end))
+        return fail(CODE_CORRUPT, name,
+                    "another snapshot follows the end of the first: split the file at byte %llu",
+                    (unsigned long long)end);
     if (end && end < (uint64_t)st.st_size)
         return fail(CODE_CORRUPT, name,
                     "%llu byte%s the end of the snapshot, which is at %llu: cut them off",
@@ -56,21 +63,19 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
 int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
                      const char *where)
 {
-    if (status == LMC_ERR_VERSION && header[0] != start_magic[0])
-        return fail(CODE_ERROR, name,
-                    "is a file of a draft of the format, before 1.0: restore it with the lmc "
-                    "that wrote it");
-    if (status == LMC_ERR_VERSION && header[8] > LMC_FORMAT_MAJOR)
+    lmc_snapshot_info info;
+    (void)!lmc_header_parse(header, LMC_HEADER_SIZE, &info);
+    if (status == LMC_ERR_VERSION && info.format_major > LMC_FORMAT_MAJOR)
         return fail(CODE_ERROR, name, "was written by a newer lmc, in format %u.%u: update lmc",
-                    header[8], header[9]);
+                    info.format_major, info.format_minor);
     if (status == LMC_ERR_UNSUPPORTED)
         for (unsigned bit = 0; bit < 64; bit++)
-            if (!name_feature(bit) && container_number(header + 16, 8) >> bit & 1)
+            if (!name_feature(bit) && info.features >> bit & 1)
                 return fail(CODE_ERROR, name,
                             "was written by a newer lmc and uses feature bit %u, which this one "
                             "does not know: update lmc",
                             bit);
-    if (status == LMC_ERR_NOT_LMC && container_is_lfs_pointer(header, LMC_FILE_HEADER_SIZE))
+    if (status == LMC_ERR_NOT_LMC && container_is_lfs_pointer(header, LMC_HEADER_SIZE))
         return fail(CODE_ERROR, name, LFS_POINTER_SAYS);
     if (status == LMC_ERR_NOT_LMC || status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT ||
         status == LMC_ERR_CHECKSUM)
@@ -80,7 +85,7 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
 
 const char *name_feature(unsigned bit)
 {
-    static const char *const names[] = {"Base", "Own", "Quantised"};
+    static const char *const names[] = {"Base", "Own", "Quantised", "Zeros"};
     return bit < sizeof names / sizeof *names ? names[bit] : NULL;
 }
 
@@ -101,7 +106,9 @@ int fail_archive_at(const struct archive *a, enum lmc_status status, const char 
 
 void close_archive(struct archive *a)
 {
+    dcp_forget(&a->metadata);
     lmc_reader_free(a->reader);
+    lmc_salvage_free(a->beginning);
     if (a->fd > STDIN_FILENO) close(a->fd);
 }
 
@@ -141,14 +148,14 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct opt
 
 lmc_source source_of_archive(struct archive *a)
 {
-    const lmc_source source = {read_archive, a, archive_size(a)};
+    const lmc_source source = {read_archive, a, archive_size(a), {0, 0}};
     return source;
 }
 
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(a);
-    lmc_reader_options options = {0};
+    lmc_reader_options options = LMC_READER_OPTIONS();
     lmc_reader_free(a->reader);
     a->reader = NULL;
     options.parallel = &a->o->parallel;
@@ -160,7 +167,7 @@ enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
 int read_archive_index(struct archive *a, const lmc_base *base)
 {
     const enum lmc_status status = try_archive_index(a, base);
-    uint8_t header[LMC_FILE_HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
+    uint8_t header[LMC_HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     int is_delta, is_index = 0; /* the index is damaged, but not the header */
     if (status == LMC_OK) return CODE_OK;
     if (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT)

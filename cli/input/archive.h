@@ -12,6 +12,7 @@
 
 #include "../../formats/container.h"
 #include "../../include/lmc_extra.h"
+#include "../../include/lmc_salvage.h"
 
 struct options;
 struct outlet;
@@ -25,7 +26,8 @@ struct archive {
     struct stat st;
     lmc_reader *reader;
     lmc_reader *lender;                   /* the base's reader, which shares its buffers; or NULL */
-    uint8_t header[LMC_FILE_HEADER_SIZE]; /* all zero: not read */
+    lmc_salvage *beginning;               /* of a pipe: the tables before its first run; or NULL */
+    uint8_t header[LMC_HEADER_SIZE];      /* all zero: not read */
     uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* of a delta: its base's fingerprint */
     int is_delta;
     const lmc_base *plain; /* not NULL: uncompressed files; there is no reader */
@@ -33,6 +35,7 @@ struct archive {
     /* Bytes that look_inside() has read and returned; whether they have reached their limit */
     uint64_t n_read_inside, n_found_inside;
     int is_inside_cut;
+    struct dcp_memo metadata;
     int error; /* errno of a failed read; -1: the file ended */
 };
 
@@ -135,37 +138,19 @@ int is_tree_of_files(const lmc_reader *reader);
  */
 int look_inside(struct container *c, struct archive *a, size_t file);
 
-/* -- reading the sections of a snapshot on the disk one after another, by their sizes alone --
- *
- * Nothing is decoded, and no checksum is checked. This is for snapshots that were just written, and
- * for messages about unreadable ones.
- */
-
-/* The first bytes of a snapshot. */
-extern const uint8_t start_magic[8];
+/* -- what a file on the disk is, without opening it as a snapshot: for searches and messages -- */
 
 /* Whether an open file begins with the magic of a snapshot. *error: 0, or errno of reading it. */
 int begins_as_snapshot(int fd, int *error);
 
-/* How many of the bytes that all blocks restore are coded against the base. */
-struct base_use {
-    uint64_t size, predicted_size;
-    int is_measured; /* for the caller */
-};
-
-/* Measures the blocks of an open file that is a snapshot, or the beginning of one. Returns 0; -1:
- * there is no index, or something before the index cannot be read. */
-int measure_base_use(struct base_use *use, int fd);
-
 /* The end of the snapshot at the beginning of the file; 0: there is no trailer. */
 uint64_t find_snapshot_end(const char *path);
 
-/* Whether the file ends with the trailer of a snapshot of its size, however it begins. */
-int ends_as_snapshot(const char *path);
+/* Whether the first bytes of a snapshot are at that offset. */
+int starts_snapshot_at(const char *path, uint64_t offset);
 
-/* Reads the file's own fingerprint and that of its base, without checking them. Returns 0; -1: it
- * is no snapshot, or is damaged. */
-int probe_snapshot(const char *path, uint8_t *fingerprint, uint8_t *wanted, int *is_delta);
+/* lmc_snapshot_probe of a regular file; READ: it is none, or cannot be read. */
+enum lmc_status probe_snapshot(const char *path, lmc_snapshot_info *info);
 
 /* -- messages of all verbs that tell which bytes of which tensor are damaged -- */
 

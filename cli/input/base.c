@@ -31,19 +31,22 @@ static struct base *next_view(const struct base *b, const struct base *view)
 /* Takes the fingerprints from another view of the base that finds the same tensors in the file. */
 static int take_known_fingerprints(const struct base *b, struct base_file *f)
 {
-    for (const struct base *view = b; view; view = next_view(b, view))
-        for (size_t i = 0; i < view->n_files && view->state >= BASE_IDENTIFIED; i++) {
-            const struct base_file *known = &view->files[i];
-            if (strcmp(known->path, f->path) != 0) continue;
-            if (!same_state(&known->st, &f->st) || !have_same_tensors(&known->file, &f->file))
-                break;
-            free(f->tensors);
-            f->tensors = copy_tensors(known->tensors, known->file.n_tensors);
-            f->file = known->file;
-            f->file.path = f->path;
-            f->file.tensors = f->tensors;
-            return 1;
-        }
+    for (const struct base *view = b; view; view = next_view(b, view)) {
+        const struct base_file *known = view->files;
+        size_t i;
+        if (view->state < BASE_IDENTIFIED) continue;
+        FIND_FIRST(i, view->n_files, strcmp(view->files[i].path, f->path) < 0);
+        known += i;
+        if (i == view->n_files || strcmp(known->path, f->path) != 0 ||
+            !same_state(&known->st, &f->st) || !have_same_tensors(&known->file, &f->file))
+            continue;
+        free(f->tensors);
+        f->tensors = copy_tensors(known->tensors, known->file.n_tensors);
+        f->file = known->file;
+        f->file.path = f->path;
+        f->file.tensors = f->tensors;
+        return 1;
+    }
     return 0;
 }
 
@@ -51,7 +54,7 @@ static int take_known_fingerprints(const struct base *b, struct base_file *f)
 static int identify_base_file(const struct base *b, struct base_file *f, struct source *s,
                               const struct options *o)
 {
-    const lmc_stream stream = {read_stream, s};
+    const lmc_stream stream = {read_stream, s, {0, 0}};
     struct stat st;
     f->file.tensors = f->tensors = copy_tensors(f->file.tensors, f->file.n_tensors);
     container_free(&s->container);
@@ -86,7 +89,14 @@ struct taking {
     const struct listing *entries; /* of the argument; a single file has the empty path */
     const lmc_file *const *found;  /* the file of each entry, or NULL; found NULL: parse */
     int is_strict;                 /* a single file must be what its name says */
+    int is_only_safetensors;       /* other containers count as plain bytes */
 };
+
+/* Whether the snapshot's file may have that size. A pipe does not tell an unknown size. */
+static int has_size(const lmc_file *file, uint64_t size)
+{
+    return file->size == LMC_UNKNOWN_SIZE || file->size == size;
+}
 
 static int take_file(struct base *b, const struct taking *t, size_t i, const struct options *o)
 {
@@ -101,9 +111,11 @@ static int take_file(struct base *b, const struct taking *t, size_t i, const str
     if (code == CODE_OK && t->found) {
         f->file.n_tensors = t->found[i]->n_tensors;
         f->file.tensors = t->found[i]->tensors;
-        if (!is_directory && s.size != t->found[i]->size) code = fail_changed(full);
+        if (!has_size(t->found[i], is_directory ? 0 : s.size)) code = fail_changed(full);
     } else if (code == CODE_OK && !is_directory) {
         code = identify_source(&s, o);
+        if (t->is_only_safetensors && s.container.kind != CONTAINER_SAFETENSORS)
+            container_free(&s.container);
         f->file.n_tensors = s.container.n_tensors;
         f->file.tensors = s.container.tensors;
     }
@@ -123,7 +135,7 @@ int list_base(struct listing *l, const char *name, const struct options *o)
     memset(l, 0, sizeof *l);
     if (stat(name, &st) != 0)
         return fail(CODE_BASE, name, "the base cannot be accessed: %s", strerror(errno));
-    if (S_ISDIR(st.st_mode)) return list_sources(l, name, 0, o);
+    if (S_ISDIR(st.st_mode)) return list_unchecked(l, name, 0, o); /* open_base() checks */
     add_entry(l, "", 0)->size = (uint64_t)st.st_size;
     return CODE_OK;
 }
@@ -164,7 +176,7 @@ static int take_base_files(struct base *b, int is_identified, int is_strict,
                            const struct options *o)
 {
     struct listing l;
-    const struct taking t = {is_identified ? b : NULL, &l, NULL, is_strict};
+    const struct taking t = {is_identified ? b : NULL, &l, NULL, is_strict, 0};
     int code = list_base(&l, b->name, o);
     if (code == CODE_OK) code = take_files(b, &t, o);
     free_listing(&l);
@@ -176,10 +188,12 @@ static int check_base(const struct base *b)
 {
     struct stat st;
     for (const struct base *view = b; view; view = next_view(b, view))
-        for (const struct base_file *f = view->files; f < view->files + view->n_files; f++)
+        for (size_t i = 0; i < view->n_files; i++) {
+            const struct base_file *const f = &view->files[i];
             if (f->file.kind == LMC_FILE_REGULAR &&
                 (stat(f->full, &st) != 0 || !same_state(&st, &f->st)))
                 return fail_changed(f->full);
+        }
     return CODE_OK;
 }
 
@@ -223,7 +237,8 @@ int open_base(struct base *b, const struct options *o)
     int fd;
     if (b->state >= BASE_OPEN) return CODE_OK;
     if (stat(b->name, &st) != 0)
-        return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
+        return fail(CODE_BASE, b->name, "the base cannot be opened: %s%s", strerror(errno),
+                    hint_for_url(b->name, errno));
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return fail(CODE_BASE, b->name,
                     "is neither a file nor a directory, and a base must be one of them");
@@ -259,7 +274,7 @@ int identify_base_as(struct base *b, int is_strict, const struct options *o)
 
 int identify_base(struct base *b, const struct options *o) { return identify_base_as(b, 1, o); }
 
-/* -- files, identified by the tables of a delta -- */
+/* -- views: the same files, read in another way -- */
 
 /* Of the sorted files, the number of the first whose path is not less. */
 static size_t search_path(const lmc_file *const *files, size_t n, const char *path)
@@ -293,7 +308,7 @@ int match_entries(const struct listing *l, const lmc_file *const *files, size_t 
         if (!is_stored(e, l) && !(e->is_file && is_there)) continue; /* links are followed */
         if (is_there) {
             const int is_directory = files[at]->kind == LMC_FILE_DIRECTORY;
-            if (is_directory != e->is_directory || (!is_directory && files[at]->size != e->size))
+            if (is_directory != e->is_directory || (!is_directory && !has_size(files[at], e->size)))
                 return 0;
             found[i] = files[at];
             n_found++;
@@ -309,48 +324,127 @@ static void free_view(struct base *view)
     free(view);
 }
 
-static int make_view(struct base *b, const lmc_reader *reader, const struct options *o)
+/* Adds a view of b. */
+static int add_taken(struct base *b, const struct taking *t, const struct options *o)
+{
+    struct base *view = (struct base *)zeroed(1, sizeof *view);
+    view->name = b->name;
+    view->all = b->all;
+    const int code = take_files(view, t, o);
+    if (code == CODE_OK) {
+        view->next = b->views;
+        b->views = view;
+    } else free_view(view);
+    return code;
+}
+
+/* By the tables of a snapshot, if its files are those of b. */
+static int add_view_by_tables(struct base *b, const lmc_reader *tables, const struct options *o)
 {
     struct listing l;
-    struct taking t = {b, &l, NULL, 0};
-    const size_t n = snapshot_info(reader).n_files;
+    struct taking t = {b, &l, NULL, 0, 0};
+    const size_t n = snapshot_info(tables).n_files;
     const lmc_file **files, **found;
-    struct base *view = NULL;
     int code = list_base(&l, b->name, o);
     files = (const lmc_file **)resize(NULL, n + l.n + 1, sizeof *files);
     t.found = found = files + n;
-    for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);
+    for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(tables, i);
     sort_by_path(files, n);
-    if (code == CODE_OK && match_entries(&l, files, n, found)) {
-        view = (struct base *)zeroed(1, sizeof *view);
-        view->name = b->name;
-        view->all = b->all;
-        code = take_files(view, &t, o);
-    }
-    if (view && code == CODE_OK) {
-        view->next = b->views;
-        b->views = view;
-    } else if (view) free_view(view);
+    if (code == CODE_OK && match_entries(&l, files, n, found)) code = add_taken(b, &t, o);
     free((void *)files);
     free_listing(&l);
     return code;
 }
 
+/* The view, or b itself, that has the fingerprint; NULL: none. */
+static struct base *search_views(struct base *b, const uint8_t *wanted)
+{
+    for (struct base *view = b; view; view = next_view(b, view))
+        if (view->state >= BASE_IDENTIFIED && same_fingerprint(view->fingerprint, wanted)) {
+            b->is_used = 1;
+            return view;
+        }
+    return NULL;
+}
+
+struct base *find_view_like(struct base *b, const lmc_reader *tables, const uint8_t *wanted,
+                            const struct options *o, int *code)
+{
+    struct base *view = search_views(b, wanted);
+    if (view || !tables) return view;
+    *code = add_view_by_tables(b, tables, o);
+    return *code == CODE_OK ? search_views(b, wanted) : NULL;
+}
+
+/* The tables of the delta; of a pipe, those before its first run. NULL: there are none. */
+static const lmc_reader *tables_of(struct archive *delta)
+{
+    if (!delta->reader && delta->fd >= 0) (void)try_archive_index(delta, NULL);
+    return delta->reader ? delta->reader : lmc_salvage_reader(delta->beginning);
+}
+
 struct base *find_view(struct base *b, struct archive *delta, const struct options *o, int *code)
 {
-    for (int attempt = 0; attempt < 2; attempt++) {
-        for (struct base *view = b; view; view = next_view(b, view))
-            if (view->state >= BASE_IDENTIFIED &&
-                same_fingerprint(view->fingerprint, delta->wanted)) {
-                b->is_used = 1;
-                return view;
-            }
-        if (attempt == 1 || delta->fd < 0) break;
-        if (!delta->reader && try_archive_index(delta, NULL) != LMC_OK) break;
-        *code = make_view(b, delta->reader, o);
-        if (*code != CODE_OK) break;
+    return find_view_like(b, tables_of(delta), delta->wanted, o, code);
+}
+
+/* How to read the files of a base if the delta is not coded against what the options tell. */
+enum way {
+    BY_CONTAINERS,  /* without options */
+    BY_SAFETENSORS, /* as a program does that knows no other container (F-2) */
+    AS_BYTES,       /* with --opaque (F-19) */
+    AS_ARRAYS,      /* with --dtype, if the delta's own files are such arrays */
+    N_WAYS
+};
+
+/* The dtype of the first file that is one tensor without a name; LMC_AUTO: there is none. */
+static enum lmc_dtype find_array(const lmc_reader *tables)
+{
+    const size_t n = tables ? snapshot_info(tables).n_files : 0;
+    for (size_t i = 0; i < n; i++) {
+        const lmc_file *f = lmc_reader_get_file(tables, i);
+        if (f->n_tensors && !*f->tensors->name && f->tensors->size == f->size)
+            return lmc_dtype_find(f->tensors->dtype);
     }
-    return NULL;
+    return LMC_AUTO;
+}
+
+/* Whether containers have been found in the files of b, or were not looked for. */
+static int may_have_tensors(const struct base *b, const struct options *o)
+{
+    int result = o->opaque || o->dtype != LMC_AUTO;
+    for (size_t i = 0; i < b->n_files && !result; i++) result = b->files[i].file.n_tensors != 0;
+    return result;
+}
+
+static int add_view_in_way(struct base *b, enum way way, enum lmc_dtype dtype,
+                           const struct options *o)
+{
+    struct listing l;
+    struct options as = *o;
+    const struct taking t = {b, &l, NULL, 0, way == BY_SAFETENSORS};
+    as.opaque = way == AS_BYTES;
+    as.dtype = way == AS_ARRAYS ? dtype : LMC_AUTO;
+    as.verbosity = 0; /* what is to be said of the files was said when they were identified */
+    int code = list_base(&l, b->name, &as);
+    if (code == CODE_OK) code = add_taken(b, &t, &as);
+    free_listing(&l);
+    return code;
+}
+
+struct base *find_other_view(struct base *b, struct archive *delta, const struct options *o,
+                             int *code)
+{
+    const enum lmc_dtype dtype = find_array(tables_of(delta));
+    const int may_differ = may_have_tensors(b, o);
+    struct base *view = NULL;
+    for (unsigned way = 0; way < N_WAYS && !view && *code == CODE_OK; way++) {
+        if (way == AS_ARRAYS ? dtype == LMC_AUTO : !may_differ || b->ways & 1u << way) continue;
+        *code = add_view_in_way(b, (enum way)way, dtype, o);
+        b->ways |= 1u << way;
+        if (*code == CODE_OK) view = search_views(b, delta->wanted);
+    }
+    return view;
 }
 
 /* -- making a base ready -- */
@@ -469,7 +563,7 @@ int prepare_base(struct base *b, const struct options *o)
     struct base *ready;
     struct walked l = {0};
     int code = walk_down(&l, b, &ready, o);
-    for (size_t i = l.n; i-- > 0 && code == CODE_OK; ready = l.list[i])
+    for (size_t i = l.n; i && i-- && code == CODE_OK; ready = l.list[i])
         code = prepare_link(l.list[i], ready);
     for (size_t i = 0; i < l.n; i++) l.list[i]->is_visited = 0;
     free((void *)l.list);
@@ -496,7 +590,7 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 /* Whether the file may be something other than a snapshot. */
 static int may_be_plain(const struct archive *a)
 {
-    return a->st.st_size && !has_suffix(a->name) && memcmp(a->header, start_magic, 4) != 0 &&
+    return a->st.st_size && !has_suffix(a->name) && memcmp(a->header, LMC_MAGIC, 4) != 0 &&
            !container_is_lfs_pointer(a->header, sizeof a->header);
 }
 
@@ -579,10 +673,39 @@ int choose_base(const struct base **base, const struct options *o)
     return code;
 }
 
+/* The read_at of a source in memory: what was read of a pipe. */
+static enum lmc_status read_from_head(void *user, uint64_t offset, void *dst, size_t size)
+{
+    const struct source *s = (const struct source *)user;
+    memcpy(dst, s->head + offset, size);
+    return LMC_OK;
+}
+
+/* Reads the sections of a pipe that come before its first run, for the tables of its files (F-5).
+ * They are read as a snapshot that was cut there. */
+static int read_beginning(struct archive *a, struct source *s)
+{
+    lmc_source source = {read_from_head, s, 0, {0, 0}};
+    lmc_snapshot_extent extent;
+    int code = CODE_OK;
+    do {
+        source.size = s->head_size;
+        if (lmc_snapshot_measure(&source, &extent) != LMC_ERR_TRUNCATED || extent.runs_offset)
+            break;
+        /* in steps, as the size may be false */
+        code = read_head(
+            s, (size_t)(extent.wanted < 2 * source.size ? extent.wanted : 2 * source.size));
+    } while (code == CODE_OK && extent.wanted <= CONTAINER_MAX_HEADER && !s->head_ended);
+    source.size = extent.runs_offset ? extent.runs_offset : s->head_size;
+    if (code == CODE_OK && lmc_salvage_open(&a->beginning, &source, NULL) == LMC_ERR_MEMORY)
+        check_memory(NULL);
+    return code;
+}
+
 int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o)
 {
     struct archive a = {0};
-    int code = read_head(s, LMC_FILE_HEADER_SIZE);
+    int code = read_head(s, LMC_HEADER_SIZE);
     *base = NULL;
     if (code != CODE_OK) return code;
     memcpy(s->header, s->head, s->head_size < sizeof s->header ? s->head_size : sizeof s->header);
@@ -590,9 +713,10 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     if (S_ISREG(s->st.st_mode)) /* then its index, too, can help to find the base */
         code = open_archive_of_source(&a, s, o);
     a.name = s->name;
-    if (s->head_size < LMC_FILE_HEADER_SIZE ||
+    if (s->head_size < LMC_HEADER_SIZE ||
         parse_header(s->head, s->head_size, a.wanted, &a.is_delta) != 0)
         a.is_delta = 0; /* restoring reports the error */
+    if (code == CODE_OK && a.is_delta && a.fd < 0 && o->bases->n) code = read_beginning(&a, s);
     if (code == CODE_OK) code = find_base_of_archive(&a, base, o);
     close_archive(&a);
     return code;
@@ -627,9 +751,22 @@ void close_base(struct base *b)
     }
     forget_base_files(b);
     free(b->files);
+    free((void *)b->shards);
     forget_intact(b);
     if (b->is_archive) close_archive(&b->archive);
     free_replica(&b->replica);
+}
+
+static void close_files_of_base(struct base *b)
+{
+    close_opened(&b->opened);
+    for (struct base *view = b->views; view; view = view->next) close_files_of_base(view);
+}
+
+void close_files_of_bases(struct bases *bases)
+{
+    for (size_t i = 0; i < bases->n; i++) close_files_of_base(&bases->list[i]);
+    for (struct base *b = bases->found; b; b = b->next_found) close_files_of_base(b);
 }
 
 void free_bases(struct bases *bases)

@@ -6,7 +6,9 @@
  * needed. A snapshot that is a delta has a base of its own: lmc walks down its chain to a whole
  * snapshot, and makes the links ready from there up (see the states below). To restore a delta
  * against files, lmc first tries to find their tensors by the delta's own tables (F-1 of
- * spec/foreign-bases.md), which needs no parser.
+ * spec/foreign-bases.md), which needs no parser. If nothing that is given or found has the
+ * fingerprint, lmc reads the files in other ways, too: as plain bytes, for example. The fingerprint
+ * tells which way is right, so it does no harm to try.
  *
  *   named ------------> open ----------------> identified -----------> ready
  *         open_base:         identify_base:               prepare_base:
@@ -63,8 +65,9 @@ int match_entries(const struct listing *l, const lmc_file *const *files, size_t 
 /* Whether both files have the same kind, size and tensors. */
 int have_same_tensors(const lmc_file *a, const lmc_file *b);
 
-/* Whether c can be read instead of the damaged snapshot b. Makes c ready. */
-int can_stand_in(struct base *c, const struct base *b, const struct options *o);
+/* Returns c, or for files its view, if it can be read instead of the damaged snapshot b, and makes
+ * it ready; else NULL. */
+struct base *take_instead(struct base *c, const struct base *b, const struct options *o);
 
 /* If there is no copy of a damaged base: reads its intact blocks. */
 enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
@@ -74,6 +77,10 @@ void forget_intact(struct base *b);
 /* Reads bytes of that file of b, from b->instead or from its intact blocks. */
 enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
                              size_t size);
+
+/* Makes b of n identified or named snapshots that need no base: they are one base together
+ * (shards.c). Takes the list. */
+int join_shards(struct base *b, struct base **shards, size_t n, const struct options *o);
 
 /* -- a base whose chain is long: its restored files, in a scratch file --
  *
@@ -140,8 +147,11 @@ struct base {
     size_t n_links;          /* links below that are read through, without this one */
     struct base_file *files; /* of a base of files */
     size_t n_files, room;
-    /* A list of views: the same files, each identified by the tables of a delta. */
+    /* A list of views: the same files, each identified by the tables of a delta, or read in another
+     * way; the ways that were tried, as bits. */
     struct base *views, *next;
+    unsigned ways;
+    struct base **shards; /* of several snapshots that are one base; else NULL */
     struct opened opened; /* the file that is open */
 };
 
@@ -157,6 +167,16 @@ int identify_base_as(struct base *b, int is_strict, const struct options *o);
 /* The view of a base of files that is the delta's base; NULL: there is none, or *code is set. It is
  * identified by the delta's tables (F-1), even if parsing has identified the base before (F-2). */
 struct base *find_view(struct base *b, struct archive *delta, const struct options *o, int *code);
+
+/* The same, by the tables (NULL: none) of any snapshot. */
+struct base *find_view_like(struct base *b, const lmc_reader *tables, const uint8_t *wanted,
+                            const struct options *o, int *code);
+
+/* The view that is the delta's base if the files are read in other ways than the options tell: as
+ * plain bytes, for example. b is identified. Reads the files again, once for all deltas, so it is
+ * the last resort. */
+struct base *find_other_view(struct base *b, struct archive *delta, const struct options *o,
+                             int *code);
 
 /* 16 digits are enough to tell fingerprints apart, by eye or by grep. */
 #define SHORT_FINGERPRINT 8
@@ -204,6 +224,11 @@ struct base *add_base(struct bases *bases, const char *name);
 int check_bases(const struct options *o);
 
 void free_bases(struct bases *bases);
+
+/* Closes the files of bases that are open for reading; they are opened again when they are read. A
+ * file system may keep a name for an open file that is removed. */
+void close_files_of_bases(struct bases *bases);
+
 void close_base(struct base *b);
 
 /* Opens path: a snapshot; or a file with tensors, or a directory of such files (then a->plain is

@@ -7,13 +7,12 @@
 #include "../sys/io.h"
 
 struct comparison {
-    struct second_look again;
-    struct links links; /* of the snapshot */
+    struct second_look again; /* must be first, for restore_source() */
     const char *root;
     char *path;
     int fd;
-    int may_lack;   /* missing files do not count as a difference */
     int may_lose;   /* quantised tensors may differ */
+    int *differs;   /* NULL: a difference is reported */
     size_t n_files; /* below the root, compared */
     const lmc_file *file;
     uint64_t at;   /* in the file */
@@ -24,7 +23,9 @@ struct comparison {
 
 static enum lmc_status fail_comparison(struct comparison *c, const char *what)
 {
-    c->code = fail(CODE_ERROR, c->path ? c->path : c->root, "%s; nothing was removed", what);
+    c->code = CODE_ERROR;
+    if (c->differs) *c->differs = 1;
+    else fail(CODE_ERROR, c->path ? c->path : c->root, "%s; nothing was removed", what);
     return LMC_ERR_WRITE;
 }
 
@@ -38,9 +39,13 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
     c->tensor = 0;
     c->path = join_path(c->root, file->path);
     c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
-    if (c->fd < 0 && errno == ENOENT && c->may_lack) return LMC_OK;
     c->n_files += *file->path != 0;
-    if (c->fd < 0 || fstat(c->fd, &st) != 0) return fail_comparison(c, "cannot be read again");
+    if (c->fd < 0 || fstat(c->fd, &st) != 0) {
+        if (errno == ENOENT) return fail_comparison(c, "is missing, but the snapshot has it");
+        if (!c->differs) return fail_comparison(c, "cannot be read again");
+        c->code = fail_errno(c->path, errno, "cannot be read again");
+        return LMC_ERR_WRITE;
+    }
     if (S_ISDIR(st.st_mode) != (file->kind == LMC_FILE_DIRECTORY))
         return fail_comparison(c, "has changed meanwhile");
     return LMC_OK;
@@ -95,39 +100,30 @@ static enum lmc_status compare_end(void *user, const lmc_file *file, size_t numb
     return LMC_OK;
 }
 
-static enum lmc_status compare_metadata(void *user, const char *key, const void *value, size_t size)
-{
-    struct comparison *c = (struct comparison *)user;
-    if (strcmp(key, LINKS_KEY) != 0 || decode_links(&c->links, value, size) == 0) return LMC_OK;
-    return fail_comparison(c, "has another list of links");
-}
-
 /* Compares symbolic links. Hard links were compared as files. */
 static int compare_links(struct comparison *c)
 {
     char target[65536];
-    for (size_t i = 0; i < c->links.n && c->code == CODE_OK; i++) {
-        const struct link *l = &c->links.list[i];
+    for (size_t i = 0; i < c->again.links.n && c->code == CODE_OK; i++) {
+        const struct link *l = &c->again.links.list[i];
         if (l->type != LINK_SYMBOLIC) continue;
         c->path = join_path(c->root, l->path);
         ssize_t size = readlink(c->path, target, sizeof target);
-        const int is_gone = size < 0 && errno == ENOENT && c->may_lack;
-        if (!is_gone &&
-            (size != (ssize_t)strlen(l->target) || memcmp(target, l->target, (size_t)size) != 0))
+        if (size != (ssize_t)strlen(l->target) || memcmp(target, l->target, (size_t)size) != 0)
             (void)fail_comparison(c, "leads elsewhere than its snapshot says");
-        c->n_files += !is_gone;
+        c->n_files++;
         free(c->path);
         c->path = NULL;
     }
     return c->code;
 }
 
-int verify_snapshot(const char *path, const char *root, const struct listing *l, int may_lack,
-                    int may_lose, const struct options *o)
+int verify_snapshot(const char *path, const char *root, const struct listing *l, int may_lose,
+                    int *differs, const struct options *o)
 {
     struct comparison c = {0};
     struct source s;
-    lmc_restore_options options = {0};
+    lmc_restore_options options = LMC_RESTORE_OPTIONS();
     enum lmc_status status;
     const lmc_base *base;
     int code = open_source(&s, path);
@@ -138,14 +134,13 @@ int verify_snapshot(const char *path, const char *root, const struct listing *l,
     }
     init_second_look(&c.again, &s, base, o);
     c.root = root;
-    c.may_lack = may_lack;
     c.may_lose = may_lose;
+    c.differs = differs;
     c.fd = -1;
     c.buffer = (unsigned char *)resize(NULL, FIRST_LOOK, 1);
     options.begin_file = compare_begin;
     options.write = compare_bytes;
     options.end_file = compare_end;
-    options.metadata = compare_metadata;
 #ifdef POSIX_FADV_DONTNEED
     /* reads from the disk, not from the page cache */
     posix_fadvise(s.fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -155,14 +150,13 @@ int verify_snapshot(const char *path, const char *root, const struct listing *l,
     if (code == CODE_OK && status != LMC_OK)
         code = worse(CODE_ERROR, fail_restore(&c.again, status));
     if (code == CODE_OK) code = compare_links(&c);
-    free_links(&c.links);
     close_second_look(&c.again);
     if (c.fd >= 0) close(c.fd);
     free(c.path);
     free(c.buffer);
     close_source(&s);
-    return code == CODE_OK && l && c.n_files != l->n - 1
-               ? fail(CODE_ERROR, root, "holds something that %s does not; nothing was removed",
-                      path)
-               : code;
+    if (code != CODE_OK || !l || c.n_files == l->n - 1) return code;
+    if (differs) *differs = 1;
+    else fail(CODE_ERROR, root, "holds something that %s does not; nothing was removed", path);
+    return CODE_ERROR;
 }

@@ -92,7 +92,7 @@ static enum lmc_status look_through(const struct archive *a, const lmc_base *bas
 {
     struct archive own = *a; /* a copy, as its source changes `error` */
     const lmc_source source = source_of_archive(&own);
-    lmc_reader_options options = {0};
+    lmc_reader_options options = LMC_READER_OPTIONS();
     lmc_salvage *salvage = NULL;
     lmc_damage damage = {0};
     enum lmc_status status, why = LMC_OK;

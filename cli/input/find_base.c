@@ -92,7 +92,7 @@ static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerp
     struct place_entry *e = find_places(&all->places, fingerprint, &n);
     struct base **found = (struct base **)resize(NULL, n + 1, sizeof *found);
     *n_found = 0;
-    for (; n-- > 0; e++) {
+    for (; n && n--; e++) {
         if (!(ranks & (unsigned)rank_of(e))) continue;
         if (needs_its_like(e) && (!e->is_given || ranks == ANY_RANK)) continue;
         if (!e->is_given && !e->base) e->base = add_found(all, e->path);
@@ -106,6 +106,7 @@ struct hunt {
     struct archive *delta;
     const struct options *o;
     struct base *visited; /* a snapshot that is wanted, but whose own base is being searched */
+    struct base *beside;  /* the file beside the delta that has the name of its base; or NULL */
     int damaged;          /* exit code of unreadable snapshots; a copy may be found */
     int code;             /* not CODE_OK: the search ends */
 };
@@ -189,11 +190,72 @@ static struct base *find_by_name(struct hunt *h)
 {
     char *path = h->code == CODE_OK ? find_name_beside(h->delta) : NULL;
     struct base *b = path ? add_found(h->o->bases, path) : NULL, *found = NULL;
+    h->beside = b;
     if (b && b->state < BASE_IDENTIFIED && h->o->verbosity > 1)
         say(path, "is read to see whether it is the base of %.300s", h->delta->name);
     if (b) h->code = open_base(b, h->o);
     if (b && h->code == CODE_OK) found = try_files(h, b);
     free(path);
+    return found;
+}
+
+/* Reads the files that were tried in other ways. */
+static struct base *find_other_views(struct hunt *h)
+{
+    struct bases *all = h->o->bases;
+    struct base *found = NULL;
+    for (size_t i = 0; i <= all->n_others && h->code == CODE_OK && !found; i++) {
+        struct base *b = i < all->n_others ? &all->list[all->others[i]] : h->beside;
+        if (b && b->state >= BASE_IDENTIFIED && !b->is_archive)
+            found = find_other_view(b, h->delta, h->o, &h->code);
+    }
+    return found;
+}
+
+/* Lists the whole snapshots that are arguments (directory NULL), or that are in the directory. */
+static struct base **list_shards(struct bases *all, const char *directory, size_t *n)
+{
+    struct base **list = (struct base **)resize(NULL, all->places.n + 1, sizeof *list);
+    *n = 0;
+    for (struct place_entry *e = all->places.list; e < all->places.list + all->places.n; e++) {
+        char *in = directory_of(e->path);
+        if (!e->is_delta &&
+            (directory ? !e->is_given && is_same_file(in, directory) : e->is_given)) {
+            if (!e->is_given && !e->base) e->base = add_found(all, e->path);
+            list[(*n)++] = e->is_given ? &all->list[e->number] : e->base;
+        }
+        free(in);
+    }
+    return list;
+}
+
+/* Tries several snapshots as one base: the arguments together, and those in each directory. Each
+ * takes a descriptor, so a directory of very many is not tried. */
+static struct base *find_shards(struct hunt *h)
+{
+    enum { MOST = 256 };
+    struct bases *all = h->o->bases;
+    struct base *found = NULL;
+    for (size_t i = 0; i <= all->n_others && h->code == CODE_OK && !found; i++) {
+        const struct base *given = i ? &all->list[all->others[i - 1]] : NULL;
+        size_t n;
+        if (given && !given->is_place) continue;
+        struct base **shards = list_shards(all, given ? given->name : NULL, &n);
+        char *name = format_text("%.200s (%llu snapshots)", given ? given->name : "what is given",
+                                 (unsigned long long)n);
+        struct base *b = n > 1 && n <= MOST ? add_found(all, name) : NULL;
+        if (b && b->state == BASE_NAMED) {
+            h->damaged = worse(h->damaged, join_shards(b, shards, n, h->o));
+            shards = NULL;
+        }
+        if (b && b->state >= BASE_IDENTIFIED &&
+            same_fingerprint(b->fingerprint, h->delta->wanted)) {
+            found = b;
+            for (size_t k = 0; k < n; k++) b->shards[k]->is_used = 1;
+        }
+        free((void *)shards);
+        free(name);
+    }
     return found;
 }
 
@@ -211,12 +273,14 @@ static struct base *look_for_base(struct hunt *h)
     if (!b && is_open) b = find_snapshot(h, PLACED);
     if (!b && is_open) b = find_by_name(h);
     if (!b && !h->visited && (is_open || has_places_given(all))) b = find_snapshot(h, LOOSE);
+    if (!b) b = find_shards(h);
+    if (!b) b = find_other_views(h);
     return b;
 }
 
 struct base *find_base(struct archive *delta, const struct options *o, int *code)
 {
-    struct hunt h = {delta, o, NULL, CODE_OK, CODE_OK};
+    struct hunt h = {delta, o, NULL, NULL, CODE_OK, CODE_OK};
     struct base *b = look_for_base(&h);
     *code = b || h.code != CODE_OK ? h.code : h.damaged;
     if (!b && h.visited && !same_fingerprint(h.visited->archive.wanted, delta->wanted))
@@ -239,7 +303,7 @@ static struct base *find_source_of(struct base *b, const struct options *o)
     if (stat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
         c = add_found(b->all, path);
     free(path);
-    return c && can_stand_in(c, b, o) ? c : NULL;
+    return c ? take_instead(c, b, o) : NULL;
 }
 
 struct base *find_instead(struct base *b)
@@ -252,12 +316,11 @@ struct base *find_instead(struct base *b)
     look_at_given(all);
     look_at_places(all, b->name);
     copies = list_snapshots_of(all, b->fingerprint, ANY_RANK, &n);
-    for (size_t i = 0; i < n && !found; i++)
-        if (can_stand_in(copies[i], b, o)) found = copies[i];
+    for (size_t i = 0; i < n && !found; i++) found = take_instead(copies[i], b, o);
     free((void *)copies);
     for (size_t i = 0; i < all->n && !found; i++) /* files */
-        if (!all->list[i].is_known && !all->list[i].is_place && can_stand_in(&all->list[i], b, o))
-            found = &all->list[i];
+        if (!all->list[i].is_known && !all->list[i].is_place)
+            found = take_instead(&all->list[i], b, o);
     if (!found && !all->is_closed) found = find_source_of(b, o);
     all->code = code; /* errors of useless copies, which were reported, do not count */
     return found;

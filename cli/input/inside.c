@@ -23,28 +23,43 @@ static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
 static size_t find_metadata(const struct archive *a, const char *path)
 {
     const lmc_base files = files_of_archive(a);
-    const size_t size = (size_t)(base_name(path) - path);
-    for (size_t i = 0; i < files.n_files; i++) {
-        const lmc_file *f = files.get_file(files.user, i);
-        if (strncmp(f->path, path, size) == 0 && strcmp(f->path + size, ".metadata") == 0) return i;
+    const int size = (int)(base_name(path) - path);
+    char *wanted = format_text("%.*s.metadata", size, path);
+    size_t i = SIZE_MAX;
+    if (!a->plain) {
+        if (lmc_reader_find_file(a->reader, wanted, &i) != LMC_OK) i = SIZE_MAX;
+    } else { /* listed by path */
+        FIND_FIRST(i, files.n_files, strcmp(files.get_file(files.user, i)->path, wanted) < 0);
+        if (i == files.n_files || strcmp(files.get_file(files.user, i)->path, wanted) != 0)
+            i = SIZE_MAX;
     }
-    return SIZE_MAX;
+    free(wanted);
+    return i;
 }
 
-/* Reads the names of items from .metadata. Returns 1 if it has succeeded; then d is to be freed. */
-static int read_metadata(struct dcp *d, struct archive *a, const char *path, uint64_t weight)
+/* See struct view. A delta may be far smaller than its files; an uncompressed file has its size. */
+static uint64_t weigh_file(const struct archive *a, const lmc_file *f)
+{
+    return a->is_delta || a->plain ? f->size : archive_size(a);
+}
+
+/* The names of items from .metadata; NULL: it is not there, or cannot be used. */
+static const struct dcp *read_metadata(struct archive *a, const char *path)
 {
     const size_t i = find_metadata(a, path);
     const lmc_base files = files_of_archive(a);
     const lmc_file *f = i == SIZE_MAX ? NULL : files.get_file(files.user, i);
-    enum container_result result = CONTAINER_BAD;
-    if (!f || f->size > pickle_max_size(weight)) return 0;
+    const struct dcp *d;
+    if (!f || f->size > pickle_max_size(weigh_file(a, f))) return NULL;
+    if (dcp_recall(&a->metadata, &d, i)) return d;
     void *data = resize(NULL, (size_t)f->size, 1);
-    if (read_counted(a, i, 0, data, (size_t)f->size) == LMC_OK)
-        result = dcp_read(d, data, (size_t)f->size, weight);
+    const int is_read = read_counted(a, i, 0, data, (size_t)f->size) == LMC_OK;
+    if (dcp_remember(&a->metadata, &d, i, is_read ? data : NULL, (size_t)f->size,
+                     weigh_file(a, f)) != CONTAINER_OK)
+        check_memory(NULL);
     free(data);
-    if (result == CONTAINER_MEMORY) check_memory(NULL);
-    return result == CONTAINER_OK;
+    if (d) a->n_found_inside += dcp_weigh(d);
+    return d;
 }
 
 /* Whether the views found so far have reached the limit for all files of a compressed archive. */
@@ -64,19 +79,16 @@ int look_inside(struct container *c, struct archive *a, size_t file)
 {
     struct place_in_archive place = {files_of_archive(a), file, a, 0};
     const lmc_file *f = place.content.get_file(place.content.user, file);
-    /* a delta may be far smaller than its files; the weight of an uncompressed file is its size */
-    const uint64_t weight = a->is_delta || a->plain ? f->size : archive_size(a);
-    const struct view v = {f->size, weight, read_inside, &place};
-    struct dcp d;
+    const struct view v = {f->size, weigh_file(a, f), read_inside, &place};
+    const struct dcp *d = NULL;
     unsigned char head[4];
     if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head ||
         container_kind_of_name(f->path) != CONTAINER_NONE ||
         read_inside(&place, 0, head, sizeof head) != 0 ||
         !container_wants_view(head, sizeof head, f->path) || has_said_all(a))
         return 0;
-    int is_known = container_is_distcp(f->path) && read_metadata(&d, a, f->path, v.weight);
-    enum container_result result = container_find_views(c, &v, f, is_known ? &d : NULL);
-    if (is_known) dcp_free(&d);
+    if (container_is_distcp(f->path)) d = read_metadata(a, f->path);
+    enum container_result result = container_find_views(c, &v, f, d);
     if (result == CONTAINER_MEMORY) check_memory(NULL);
     if (a->o->verbosity >= 2 && !place.has_failed && (result != CONTAINER_OK || c->n_views == 0)) {
         const char *const why = result == CONTAINER_OK ? c->note : c->error;

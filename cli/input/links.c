@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "links.h"
 
+static void free_link(struct link *link)
+{
+    free((char *)link->path);
+    free((char *)link->target);
+}
+
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)
 {
     struct link *link = (struct link *)append(&l->list, &l->n, &l->room, sizeof *l->list);
@@ -28,44 +34,32 @@ void *encode_links(const struct links *l, size_t *size)
     return bytes;
 }
 
-#define MAX_TEXT_SIZE 65535u /* of Path and Target (L-2) */
-
-/* Whether the path is relative and plain, as paths of files are (R4-23). */
-static int is_plain_path(const char *path)
-{
-    char *plain = copy_text(path);
-    const int result = make_plain(plain) && *plain && strcmp(plain, path) == 0;
-    free(plain);
-    return result;
-}
-
-/* Takes the text at *at, up to its zero byte; NULL: there is none, or the text is not allowed. */
-static const char *take_text(const char **at, const char *end)
-{
-    const char *text = *at, *zero;
-    zero = (const char *)memchr(text, 0, (size_t)(end - text));
-    if (!zero || zero == text || (size_t)(zero - text) > MAX_TEXT_SIZE) return NULL;
-    *at = zero + 1;
-    return text;
-}
-
 int decode_links(struct links *l, const void *value, size_t size)
 {
-    const char *at = (const char *)value, *const end = at + size, *last = NULL;
+    struct link_value v = {(const char *)value, (const char *)value + size, NULL};
+    struct link link;
+    int got;
     memset(l, 0, sizeof *l);
-    while (at < end) {
-        const char type = *at++;
-        const char *path = take_text(&at, end), *target = path ? take_text(&at, end) : NULL;
-        if ((type != LINK_SYMBOLIC && type != LINK_HARD) || !target || !is_plain_path(path) ||
-            (type == LINK_HARD && (!is_plain_path(target) || strcmp(path, target) == 0)) ||
-            (last && strcmp(last, path) >= 0)) { /* L-1 to L-5 */
-            free_links(l);
-            return -1;
+    while ((got = next_link(&v, &link)) > 0) add_link_record(l, link.type, link.path, link.target);
+    if (got < 0) free_links(l);
+    return got;
+}
+
+size_t drop_false_links(struct links *l, const struct seen_file *files, size_t n, char **first)
+{
+    size_t n_kept = 0, n_all = l->n;
+    *first = NULL;
+    for (size_t i = 0; i < n_all; i++) {
+        struct link *const link = &l->list[i];
+        if (link->type == LINK_SYMBOLIC || can_be_one(link, files, n)) {
+            l->list[n_kept++] = *link;
+            continue;
         }
-        add_link_record(l, (enum link_type)type, path, target);
-        last = path;
+        if (!*first) *first = copy_text(link->path);
+        free_link(link);
     }
-    return 0;
+    l->n = n_kept;
+    return n_all - n_kept;
 }
 
 void add_seen_file(struct seen_files *seen, const lmc_file *file)
@@ -80,77 +74,21 @@ void add_seen_file(struct seen_files *seen, const lmc_file *file)
 
 void free_seen_files(struct seen_files *seen)
 {
-    for (size_t i = 0; i < seen->n; i++) free(seen->list[i].path);
+    for (size_t i = 0; i < seen->n; i++) free((char *)seen->list[i].path);
     free(seen->list);
     memset(seen, 0, sizeof *seen);
 }
 
-static const struct seen_file *find_seen(const struct seen_files *seen, const char *path)
-{
-    return seen->n ? (const struct seen_file *)bsearch(&path, seen->list, seen->n,
-                                                       sizeof *seen->list, compare_texts)
-                   : NULL;
-}
-
-/* Checks the directories on the way to path. -1: such a directory is a link, or, if path is a
- * symbolic link, a file. */
-static int check_way(const struct links *l, const struct seen_files *seen, const char *path,
-                     int is_link)
-{
-    char *way = copy_text(path);
-    int error = 0;
-    for (char *slash = strchr(way, '/'); slash && !error; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        const struct link *above = find_link_record(l, way);
-        if (above && above->type == LINK_SYMBOLIC) error = -1;
-        if (is_link) {
-            const struct seen_file *f = find_seen(seen, way);
-            if (f && !f->is_directory) error = -1;
-        }
-        *slash = '/';
-    }
-    free(way);
-    return error;
-}
-
-/* Checks the rules L-5 to L-7. Files of a hard link are compared by size and CRC only. */
-int match_links(const struct links *l, struct seen_files *seen)
-{
-    int error = 0;
-    if (l->n == 0) return 0;
-    if (seen->n) qsort(seen->list, seen->n, sizeof *seen->list, compare_texts);
-    for (size_t i = 0; i < seen->n && !error; i++)
-        error = check_way(l, seen, seen->list[i].path, 0);
-    for (size_t i = 0; i < l->n && !error; i++) {
-        const struct link *link = &l->list[i];
-        const struct seen_file *a = find_seen(seen, link->path), *b;
-        if (link->type == LINK_SYMBOLIC) {
-            error = a ? -1 : check_way(l, seen, link->path, 1);
-            continue;
-        }
-        b = find_seen(seen, link->target);
-        if (!a || !b || a->is_directory || b->is_directory || a->size != b->size ||
-            a->crc != b->crc)
-            error = -1;
-    }
-    return error;
-}
-
 int read_links(struct links *l, const lmc_reader *reader)
 {
-    struct seen_files seen = {0};
-    const lmc_file *file;
-    const void *value;
-    size_t size;
+    struct link *list;
+    size_t n;
+    const enum container_result result = find_links(reader, &list, &n);
     memset(l, 0, sizeof *l);
-    if (lmc_reader_find_metadata(reader, LINKS_KEY, &value, &size) != LMC_OK) return 0;
-    int error = decode_links(l, value, size);
-    for (size_t i = 0; l->n && (file = lmc_reader_get_file(reader, i)) != NULL; i++)
-        add_seen_file(&seen, file);
-    if (!error) error = match_links(l, &seen);
-    if (error) free_links(l);
-    free_seen_files(&seen);
-    return error;
+    if (result == CONTAINER_MEMORY) check_memory(NULL);
+    for (size_t i = 0; i < n; i++) add_link_record(l, list[i].type, list[i].path, list[i].target);
+    free(list);
+    return result == CONTAINER_OK ? 0 : -1;
 }
 
 int fail_bad_links(const char *name)
@@ -238,10 +176,7 @@ char *resolve_links(const struct links *links, const char *path, const struct li
 
 void free_links(struct links *l)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        free(l->list[i].path);
-        free(l->list[i].target);
-    }
+    for (size_t i = 0; i < l->n; i++) free_link(&l->list[i]);
     free(l->list);
     memset(l, 0, sizeof *l);
 }

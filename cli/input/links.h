@@ -1,24 +1,13 @@
-/* links.h - the links of a snapshot: an entry of its metadata (spec/links.md)
+/* links.h - the links of a snapshot, in memory of their own (formats/links.h has the rules)
  * SPDX-License-Identifier: MIT
- *
- * A symbolic link is no file of the snapshot: only this entry has it. Each hard link is stored as a
- * file of its own; this entry tells which of these are names of one file.
  */
 #pragma once
 
 #include "../sys/platform.h"
 
-/* Key of the metadata. */
-#define LINKS_KEY "lmc.links"
+#include "../../formats/links.h"
 
-enum link_type { LINK_SYMBOLIC = 's', LINK_HARD = 'h' };
-
-struct link {
-    char *path, *target; /* target of a hard link: path of a file of the snapshot */
-    enum link_type type;
-};
-
-/* Sorted by path. */
+/* Sorted by path; the texts are copies. */
 struct links {
     struct link *list;
     size_t n, room;
@@ -27,30 +16,28 @@ struct links {
 /* Adds a link. To be called in the order of the paths. */
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target);
 
-/* The bytes of the entry; to be freed. */
+/* Drops hard links whose files cannot be one: some file systems give several files one inode
+ * number. The files are sorted by path. Returns how many were dropped; *first: the path of the
+ * first of them, to be freed; or NULL. */
+size_t drop_false_links(struct links *l, const struct seen_file *files, size_t n, char **first);
+
+/* The bytes of the entry of the metadata; to be freed. */
 void *encode_links(const struct links *l, size_t *size);
 
 /* Reads the entry. Returns 0; -1: it breaks a rule, and l is empty. */
 int decode_links(struct links *l, const void *value, size_t size);
 
-/* Files and directories of a snapshot, in any order, to compare links with. */
+/* Files and directories of a snapshot, in any order; the paths are copies. */
 struct seen_files {
-    struct seen_file {
-        char *path;
-        int is_directory;
-        uint64_t size;
-        uint32_t crc;
-    } *list;
+    struct seen_file *list;
     size_t n, room;
 };
 
 void add_seen_file(struct seen_files *seen, const lmc_file *file);
 void free_seen_files(struct seen_files *seen);
 
-/* Sorts `seen`, and checks the links. Returns 0; -1: they do not match the files (L-5 to L-7). */
-int match_links(const struct links *l, struct seen_files *seen);
-
-/* Reads the links of a snapshot. Returns 0; -1: they break a rule, and l is empty. */
+/* Reads the links of a snapshot and checks them. Returns 0; -1: they break a rule, and l is
+ * empty. */
 int read_links(struct links *l, const lmc_reader *reader);
 
 /* Reports that the links break a rule; returns the exit code. name: of the snapshot. */

@@ -200,15 +200,17 @@ static int check_usable(const char *name, int is_restoring, const struct options
     free(plain);
     if (stat(name, &st) != 0 || access(name, R_OK) != 0) {
         char why[200];
-        snprintf(why, sizeof why, "cannot open it: %s", strerror(errno));
+        snprintf(why, sizeof why, "cannot open it: %s%s", strerror(errno),
+                 hint_for_url(name, errno));
         return fail_removed(name, why);
     }
     if (S_ISDIR(st.st_mode) && o->recursive) return CODE_OK;
     if (S_ISDIR(st.st_mode) && is_restoring) return fail_removed(name, "is a directory");
-    if (S_ISDIR(st.st_mode))
-        return is_link ? fail_removed(name, "is a link to a directory, which --rm would leave; "
-                                            "name that directory")
-                       : CODE_OK;
+    if (is_link)
+        return fail_removed(name, S_ISDIR(st.st_mode)
+                                      ? "is a link to a directory, which --rm would leave"
+                                      : "is a link to a file, which --rm would leave");
+    if (S_ISDIR(st.st_mode)) return CODE_OK;
     if (!S_ISREG(st.st_mode) && !o->output) return fail_removed(name, "is no regular file");
     if (!is_restoring && has_suffix(name) && !o->force)
         return fail_removed(name, "is named " SUFFIX " already");

@@ -59,6 +59,7 @@ struct options {
     /* How to code a snapshot, or to measure deltas */
     enum lmc_level level;        /* --fast, --max, --archive */
     int no_twins;                /* --no-twins */
+    int no_zeros;                /* --no-zeros */
     const struct policy *policy; /* --quant and --policy; may have no rules */
     /* cat */
     int npy;          /* --npy: with a header of NumPy before the tensor */

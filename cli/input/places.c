@@ -82,7 +82,11 @@ void measure_depths(struct link_of_chain *list, size_t n)
 const struct place_entry *add_place(struct places *p, const char *path, int is_given, size_t number)
 {
     struct place_entry e = {0}, *added;
-    if (probe_snapshot(path, e.fingerprint, e.wanted, &e.is_delta) != 0) return NULL;
+    lmc_snapshot_info info;
+    if (probe_snapshot(path, &info) != LMC_OK) return NULL;
+    memcpy(e.fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
+    memcpy(e.wanted, info.base_fingerprint, LMC_FINGERPRINT_SIZE);
+    e.is_delta = info.has_base;
     e.path = copy_text(path);
     e.is_given = is_given;
     e.number = number;

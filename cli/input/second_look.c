@@ -21,24 +21,115 @@ static enum lmc_status read_back(void *user, size_t number, uint64_t offset, voi
     return read_second_look((struct second_look *)user, number, offset, dst, size);
 }
 
+/* -- what makes a snapshot of a directory restorable -- */
+
+static enum lmc_status look_begin(void *user, const lmc_file *file, size_t number)
+{
+    struct second_look *l = (struct second_look *)user;
+    uint64_t depth = file->kind == LMC_FILE_DIRECTORY;
+    add_seen_file(&l->seen, file);
+    l->is_tree = *file->path || file->kind == LMC_FILE_DIRECTORY;
+    for (const char *c = file->path; *c; c++) depth += *c == '/';
+    l->n_names += depth + 1;
+    if (*file->path && depth > l->deepest) l->deepest = depth;
+    return l->theirs.begin_file ? l->theirs.begin_file(user, file, number) : LMC_OK;
+}
+
+static enum lmc_status look_end(void *user, const lmc_file *file, size_t number)
+{
+    struct second_look *l = (struct second_look *)user;
+    struct seen_file *seen = &l->seen.list[number];
+    seen->size = file->size;
+    seen->crc = file->crc;
+    seen->is_unread = l->lacks_base && file->crc == 0; /* the index will tell it, later */
+    return l->theirs.end_file ? l->theirs.end_file(user, file, number) : LMC_OK;
+}
+
+static enum lmc_status look_at_metadata(void *user, const char *key, const void *value, size_t size)
+{
+    struct second_look *l = (struct second_look *)user;
+    if (l->is_tree && strcmp(key, LINKS_KEY) == 0 &&
+        (decode_links(&l->links, value, size) != 0 ||
+         match_links(l->links.list, l->links.n, l->seen.list, l->seen.n) != 0)) {
+        l->code = fail_bad_links(l->source->name);
+        return LMC_ERR_WRITE;
+    }
+    return l->theirs.metadata ? l->theirs.metadata(user, key, value, size) : LMC_OK;
+}
+
+int check_links_of_tree(const struct links *l, const char *name, const struct options *o)
+{
+    const uint64_t most = most_files(o), deepest = most_levels(o);
+    if (l->n > most)
+        return fail(CODE_ERROR, name, "holds %llu links; --max-files allows more than %llu",
+                    (unsigned long long)l->n, (unsigned long long)most);
+    for (size_t i = 0; i < l->n; i++) {
+        uint64_t depth = 1;
+        for (const char *p = l->list[i].path; *p; p++) depth += *p == '/';
+        if (depth > deepest)
+            return fail(CODE_ERROR, name,
+                        "holds a link %llu directories deep; --max-depth allows more than %llu",
+                        (unsigned long long)depth, (unsigned long long)deepest);
+    }
+    return CODE_OK;
+}
+
+/* Restoring has reported this already, before the files were made. */
+static int check_limits(struct second_look *l)
+{
+    const char *const name = l->source->name;
+    const uint64_t most = most_files(l->o), deepest = most_levels(l->o);
+    if (!l->is_tree) return CODE_OK;
+    if (l->deepest > deepest)
+        return fail(CODE_ERROR, name,
+                    "holds directories more than %llu levels deep, which a small hostile snapshot "
+                    "can ask for; if you trust it, allow more with --max-depth",
+                    (unsigned long long)deepest);
+    if (l->n_names > most && count_entries(l->seen.list, l->seen.n) > most)
+        return fail(CODE_ERROR, name,
+                    "holds more than %llu files and directories, which a small hostile snapshot "
+                    "can ask for; if you trust it, allow more with --max-files",
+                    (unsigned long long)most);
+    return check_links_of_tree(&l->links, name, l->o);
+}
+
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint)
 {
-    const lmc_stream stream = {read_stream, l->source};
+    const lmc_stream stream = {read_stream, l->source, {0, 0}};
+    l->theirs = *options;
     options->user = l;
+    options->begin_file = look_begin;
+    options->end_file = look_end;
+    options->metadata = look_at_metadata;
     if (!options->read_back) options->read_back = read_back;
     options->parallel = &l->o->parallel;
     options->base = l->base;
+    options->check_hashes = l->o->hashes;
     if (l->lacks_base) {
         options->write = NULL;
         options->read_back = NULL;
         options->check_hashes = 0;
     }
-    enum lmc_status status = lmc_snapshot_restore(&stream, fingerprint, options);
-    return l->lacks_base && (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_READ_BACK)
-               ? LMC_OK
-               : status;
+    lmc_snapshot_info info = {0};
+    enum lmc_status status = lmc_snapshot_restore(&stream, &info, options);
+    l->has_hashes = info.hashes_checked;
+    if (status == LMC_OK && fingerprint)
+        memcpy(fingerprint, info.fingerprint, sizeof info.fingerprint);
+    if (l->lacks_base && (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_READ_BACK))
+        status = LMC_OK;
+    if (status == LMC_OK) l->code = check_limits(l);
+    return l->code == CODE_OK ? status : LMC_ERR_WRITE;
 }
+
+int check_has_hashes(const struct second_look *l)
+{
+    if (!l->o->hashes || l->has_hashes) return CODE_OK;
+    return fail(CODE_ERROR, l->source->name,
+                "it is intact, but has no hashes: 'lmc --hash' writes them");
+}
+
+/* -- reading again -- */
 
 /* Whether bit 1 of Incompatible, Own, is set (spec 3.1). 0 without a header: s may never end. */
 static int may_repeat(const struct source *s)
@@ -74,8 +165,8 @@ int spool_source(struct source *s, const char *beside)
         code = fail_scratch(errno);
     if (s->fd > STDIN_FILENO) close(s->fd);
     free(s->head);
-    progress_add(0 - s->taken); /* all of it will be read again */
-    s->fd = fd;                 /* owned by the source from now on */
+    progress_take_back(s->taken); /* all of it will be read again */
+    s->fd = fd;                   /* owned by the source from now on */
     s->head = NULL;
     s->head_size = s->head_taken = 0;
     s->head_ended = 0;
@@ -122,12 +213,15 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
 void close_second_look(struct second_look *l)
 {
     if (l->is_open) close_archive(&l->archive);
+    free_links(&l->links);
+    free_seen_files(&l->seen);
 }
 
 int fail_restore(const struct second_look *l, enum lmc_status status)
 {
     const struct source *s = l->source;
     char where[DAMAGE_TEXT];
+    if (l->code != CODE_OK) return l->code;
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_READ) /* of a base or a second look; it was reported */
         return l->o->bases->code;
@@ -143,14 +237,15 @@ int fail_restore(const struct second_look *l, enum lmc_status status)
     return fail_snapshot_at(s->name, s->header, status, where);
 }
 
-int check_payload(const char *path, const struct options *o)
+static int check_whole(const char *path, const lmc_base *base, int lacks_base,
+                       const struct options *o)
 {
     struct source s;
     struct second_look l;
-    lmc_restore_options options = {0};
+    lmc_restore_options options = LMC_RESTORE_OPTIONS();
     int code = open_source(&s, path);
-    init_second_look(&l, &s, NULL, o);
-    l.lacks_base = 1;
+    init_second_look(&l, &s, base, o);
+    l.lacks_base = lacks_base;
     if (code == CODE_OK) {
         progress_start(s.name, s.size);
         enum lmc_status status = restore_source(&l, &options, NULL);
@@ -162,4 +257,16 @@ int check_payload(const char *path, const struct options *o)
     close_second_look(&l);
     close_source(&s);
     return code;
+}
+
+int check_payload(const char *path, const struct options *o)
+{
+    return check_whole(path, NULL, 1, o);
+}
+
+int check_hashes(const char *path, const lmc_base *base, const struct options *o)
+{
+    struct options hashing = *o;
+    hashing.hashes = 1;
+    return check_whole(path, base, 0, &hashing);
 }

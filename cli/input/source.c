@@ -117,64 +117,84 @@ static int accept_container(struct source *s, enum container_result result,
 
 /* -- the .metadata beside a .distcp file -- */
 
-/* The .metadata that was read last. It is never freed. */
-static struct {
-    char *path; /* NULL: none */
+/* The .metadata of the directory of the last file, and of those that it is in. As files come in the
+ * order of their paths, each is read once. */
+struct kept {
+    struct kept *above; /* of a directory that this one is in */
+    char *directory, *path;
     struct stat st;
     int is_read; /* and was understood */
     struct dcp dcp;
-} kept;
+};
 
-static void forget_kept(void)
+/* Never freed at the end. */
+static struct kept *kept;
+static uint64_t kept_weight;
+
+/* If what is kept takes more, it is read again. */
+#define MAX_KEPT ((uint64_t)64 << 20)
+
+static void forget_last(void)
 {
-    if (kept.is_read) dcp_free(&kept.dcp);
-    free(kept.path);
-    memset(&kept, 0, sizeof kept);
+    struct kept *const k = kept;
+    kept = k->above;
+    if (k->is_read) kept_weight -= dcp_weigh(&k->dcp);
+    if (k->is_read) dcp_free(&k->dcp);
+    free(k->directory);
+    free(k->path);
+    free(k);
 }
 
-/* Reads .metadata from fd, a regular file whose state is kept.st. */
-static void read_kept(int fd, const struct options *o)
+/* Reads .metadata from fd, a regular file whose state is k->st. */
+static void read_kept(struct kept *k, int fd, const struct options *o)
 {
     const char *why = "it is too large";
-    if ((uint64_t)kept.st.st_size <= pickle_max_size((uint64_t)kept.st.st_size)) {
-        const size_t size = (size_t)kept.st.st_size;
+    if ((uint64_t)k->st.st_size <= pickle_max_size((uint64_t)k->st.st_size)) {
+        const size_t size = (size_t)k->st.st_size;
         void *data = resize(NULL, size, 1);
         enum container_result result = CONTAINER_BAD;
         why = "it cannot be read";
         if (read_at(fd, 0, data, size) == 0) {
-            result = dcp_read(&kept.dcp, data, size, size);
-            why = kept.dcp.error;
+            result = dcp_read(&k->dcp, data, size, size);
+            why = k->dcp.error;
         }
         free(data);
         if (result == CONTAINER_MEMORY) check_memory(NULL);
-        kept.is_read = result == CONTAINER_OK;
+        k->is_read = result == CONTAINER_OK;
     }
-    if (!kept.is_read && o->verbosity >= 2)
-        say(kept.path, "is not understood (%s), so items of .distcp files have no names", why);
+    if (k->is_read) kept_weight += dcp_weigh(&k->dcp);
+    else if (o->verbosity >= 2)
+        say(k->path, "is not understood (%s), so items of .distcp files have no names", why);
 }
 
 /* Reads the .metadata beside that file; NULL: it is no .distcp file, there is none, or it is not
- * understood, which -v reports. The last one is kept, as all files of a checkpoint need it: it is
- * valid until a call for another directory. Not thread-safe. */
+ * understood, which -v reports. It is valid until the next call. Not thread-safe. */
 static const struct dcp *find_metadata_beside(const char *path, const struct options *o)
 {
+    if (!container_is_distcp(path)) return NULL;
     char *directory = directory_of(path), *beside = join_path(directory, ".metadata");
     struct stat st;
-    const int fd = container_is_distcp(path) ? open(beside, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-    free(directory);
-    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        forget_kept();
-        free(beside);
-    } else if (kept.path && strcmp(kept.path, beside) == 0 && same_state(&kept.st, &st)) {
-        free(beside);
-    } else {
-        forget_kept();
-        kept.path = beside;
-        kept.st = st;
-        read_kept(fd, o);
+    const int fd = open(beside, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int is_there = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    while (kept && !is_at_or_below(directory, kept->directory)) forget_last();
+    if (kept && strcmp(kept->directory, directory) == 0 &&
+        (!is_there || !same_state(&kept->st, &st)))
+        forget_last();
+    if (is_there && (!kept || strcmp(kept->directory, directory) != 0)) {
+        while (kept && kept_weight > MAX_KEPT) forget_last();
+        struct kept *const k = (struct kept *)zeroed(1, sizeof *k);
+        k->above = kept;
+        k->directory = copy_text(directory);
+        k->path = copy_text(beside);
+        k->st = st;
+        kept = k;
+        read_kept(k, fd, o);
     }
+    const int is_known = is_there && kept->is_read;
+    free(directory);
+    free(beside);
     if (fd >= 0) close(fd);
-    return kept.is_read ? &kept.dcp : NULL;
+    return is_known ? &kept->dcp : NULL;
 }
 
 /* -- what a source holds -- */
@@ -268,6 +288,7 @@ enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
         *got = 0;
     }
     s->taken += *got;
+    if (s->crc) *s->crc = lmc_crc32c(*s->crc, dst, *got);
     progress_add(*got);
     return s->error ? LMC_ERR_READ : LMC_OK;
 }

@@ -26,10 +26,11 @@ struct source {
     int promised;        /* the size is from a header in the pipe */
     unsigned char *head; /* the beginning, which was read already */
     size_t head_size, head_taken;
-    int head_ended;                             /* the source has no more */
-    unsigned char header[LMC_FILE_HEADER_SIZE]; /* of a snapshot that is restored */
+    int head_ended;                        /* the source has no more */
+    unsigned char header[LMC_HEADER_SIZE]; /* of a snapshot that is restored */
     struct container container;
     uint64_t taken; /* bytes handed over by read_stream */
+    uint32_t *crc;  /* of these; NULL: not wanted */
     int error;      /* errno of read_stream */
 };
 

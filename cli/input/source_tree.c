@@ -5,41 +5,45 @@
 #include "links.h"
 #include "../sys/attributes.h"
 #include "../sys/look.h"
+#include "../sys/removal.h"
 #include "../sys/temporary.h"
 
 /* -- side files -- */
 
 #define SIDE_SUFFIX ".lmc-apply"
 
-char *name_journal(const char *path)
+char *name_journal(const char *path) { return name_side_file(path, SIDE_SUFFIX); }
+
+static int has_side_suffix(const char *path, const char *suffix)
 {
-    const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    char *directory = directory_of(path), *name = format_text(".%s" SIDE_SUFFIX, last);
-    char *full = join_path(directory, name);
-    free(name);
-    free(directory);
-    return full;
+    const char *last = base_name(path);
+    return *last == '.' && is_suffix_of(suffix, last);
 }
 
-int is_side_name(const char *path)
+int is_side_name(const char *path) { return has_side_suffix(path, SIDE_SUFFIX); }
+
+/* Fails if that side file is there. Frees its path. */
+static int check_side(char *side, enum exit_code code, const char *path, const char *what)
 {
-    const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    return *last == '.' && is_suffix_of(SIDE_SUFFIX, last);
+    struct stat st;
+    const int is_there = lstat(side, &st) == 0;
+    if (is_there) (void)fail(code, path, "%s %.300s", what, side);
+    free(side);
+    return is_there ? (int)code : CODE_OK;
 }
 
 int check_finished(const char *path, enum exit_code code)
 {
-    char *full = realpath(path, NULL), *side;
-    struct stat st;
+    char *full = realpath(path, NULL);
     int result = CODE_OK;
     while (full && *full && result == CODE_OK) {
-        side = name_journal(full);
-        if (lstat(side, &st) == 0)
-            result = fail(code, path,
-                          "is left half applied, or lmc apply is running: finish that first; if "
-                          "the file was replaced since then, remove %.300s",
-                          side);
-        free(side);
+        result = check_side(name_journal(full), code, path,
+                            "is left half applied, or lmc apply is running: finish that first; if "
+                            "the file was replaced since then, remove");
+        if (result == CODE_OK)
+            result = check_side(name_removal_mark(full), code, path,
+                                "is what an lmc --rm that was stopped has left, or one is running; "
+                                "its snapshot has all of it: remove what is left, and then");
         *strrchr(full, '/') = 0;
     }
     free(full);
@@ -79,8 +83,16 @@ static void say_followed_links(const struct listing *l, const char *root)
 
 int list_sources(struct listing *l, const char *root, int is_removed, const struct options *o)
 {
+    memset(l, 0, sizeof *l);
+    const int code = list_unchecked(l, root, is_removed, o);
+    /* afterwards: else what has begun meanwhile would have been seen in part */
+    return code == CODE_OK ? check_finished(root, CODE_ERROR) : code;
+}
+
+int list_unchecked(struct listing *l, const char *root, int is_removed, const struct options *o)
+{
     int code = list_tree(l, root, o->links, most_files(o));
-    if (code != CODE_OK) say_unreadable(l, 0, 0, root);
+    if (code != CODE_OK && !l->is_cut) say_unreadable(l, 0, 0, root);
     for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
         say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",
             l->others[i]);
@@ -105,6 +117,11 @@ int list_sources(struct listing *l, const char *root, int is_removed, const stru
                 CODE_ERROR, root,
                 "holds '%.300s', of an lmc apply that is running or was killed; finish that first",
                 path);
+        else if (has_side_suffix(path, REMOVAL_SUFFIX))
+            code = fail(CODE_ERROR, root,
+                        "holds '%.300s', of an lmc --rm that is running or was stopped: first "
+                        "remove what that has left, and this file",
+                        path);
     }
     return code;
 }
@@ -258,22 +275,31 @@ static void say_lost(const struct listing *l, const char *path, const char *snap
     free(lost.first);
 }
 
+int check_no_link(const char *path)
+{
+    struct stat st, target;
+    char *plain = copy_without_slashes(path);
+    const int is_link = lstat(plain, &st) == 0 && S_ISLNK(st.st_mode);
+    const int is_tree = stat(plain, &target) == 0 && S_ISDIR(target.st_mode);
+    free(plain);
+    return is_link ? fail(CODE_ERROR, path,
+                          "is a link%s: --rm would remove the link, and leave what it leads to; "
+                          "name that, or leave out --rm",
+                          is_tree ? " to a directory" : "")
+                   : CODE_OK;
+}
+
 int remove_unchanged(const struct listing *l, const char *path, const struct look *look,
                      const char *snapshot, const struct options *o)
 {
-    const struct entry *stopped_at = NULL;
-    int code = check_unchanged(path, look, snapshot), error;
+    struct states states = {0};
+    int code = check_unchanged(path, look, snapshot, &states);
     if (code == CODE_OK && l && l->n_others)
         code =
             fail(CODE_ERROR, path,
                  "holds '%.300s', which a snapshot cannot hold, and is not removed", l->others[0]);
-    if (code != CODE_OK) return code;
-    say_lost(l, path, snapshot, o);
-    error = l ? remove_listed(l, path, &stopped_at) : unlink(path) == 0 ? 0 : errno;
-    if (error) {
-        char *full = join_path(path, stopped_at ? stopped_at->path : "");
-        code = fail_errno(full, error, "cannot remove it");
-        free(full);
-    }
+    if (code == CODE_OK && snapshot) say_lost(l, path, snapshot, o);
+    if (code == CODE_OK) code = remove_source(path, l, &states, snapshot);
+    free_states(&states);
     return code;
 }

@@ -15,6 +15,9 @@ struct look;
  * it cannot hold. is_removed: it will be removed, so changes are reported, too. */
 int list_sources(struct listing *l, const char *root, int is_removed, const struct options *o);
 
+/* The same, also of what lmc apply has left half applied: lmc apply goes on with that. */
+int list_unchecked(struct listing *l, const char *root, int is_removed, const struct options *o);
+
 /* Reports the files that cannot be opened, from entry number `from` of the listing on, so that a
  * user learns of all of them. n: files that were reported already. */
 void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root);
@@ -25,10 +28,14 @@ int is_stored(const struct entry *e, const struct listing *l);
 /* Collects the symbolic links and hard links of the listing of root. */
 void collect_links(struct links *links, const struct listing *l, const char *root);
 
+/* Refuses a source of --rm that is a link. */
+int check_no_link(const char *path);
+
 /* Removes a source that was compared with its snapshot, if it has not changed since `look`. l: the
  * listing of a directory, of which nothing else is removed: so a newer file stays, with its
  * directories; NULL: a file. Reports in a line what is lost: owners other than the user who
- * restores (for a file: than the snapshot's owner), extended attributes, ACLs, mode bits. */
+ * restores (for a file: than the snapshot's owner), extended attributes, ACLs, mode bits. snapshot
+ * NULL: the source is one itself, and was restored. */
 int remove_unchanged(const struct listing *l, const char *path, const struct look *look,
                      const char *snapshot, const struct options *o);
 
@@ -44,5 +51,6 @@ char *name_journal(const char *path);
 /* Whether path has the name of a side file. */
 int is_side_name(const char *path);
 
-/* Fails with that code if an apply to path, or to a directory above it, has not ended. */
+/* Fails with that code if an apply to path, or to a directory above it, has not ended, or the
+ * removal of one of them (removal.h). */
 int check_finished(const char *path, enum exit_code code);

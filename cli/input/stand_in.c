@@ -48,14 +48,20 @@ static int have_same_files(const struct base *b, const struct base *c)
     return 1;
 }
 
-int can_stand_in(struct base *c, const struct base *b, const struct options *o)
+struct base *take_instead(struct base *c, const struct base *b, const struct options *o)
 {
     struct stat st;
+    int code;
     if (c == b || c->is_damaged || c->is_visited || stat(c->name, &st) != 0 ||
-        same_file(&st, &b->archive.st) || identify_base_as(c, 0, o) != CODE_OK ||
-        !same_fingerprint(c->fingerprint, b->fingerprint))
-        return 0;
-    return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
+        same_file(&st, &b->archive.st))
+        return NULL;
+    code = identify_base_as(c, 0, o);
+    if (code == CODE_OK && !c->is_archive)
+        c = find_view_like(c, b->archive.reader, b->fingerprint, o, &code);
+    return code == CODE_OK && c && same_fingerprint(c->fingerprint, b->fingerprint) &&
+                   prepare_base(c, o) == CODE_OK && have_same_files(b, c)
+               ? c
+               : NULL;
 }
 
 /* -- intact blocks -- */
@@ -73,7 +79,7 @@ enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t numbe
                             void *dst, size_t size)
 {
     lmc_source source;
-    lmc_reader_options options = {0};
+    lmc_reader_options options = LMC_READER_OPTIONS();
     enum lmc_status status;
     if (!b->salvage) {
         source = source_of_archive(&b->archive);

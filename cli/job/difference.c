@@ -102,8 +102,7 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
 static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
     const struct diff_item *item = row->item, *old = row->old;
-    lmc_tensor_options options = {0};
-    options.dtype = lmc_dtype_find(item->dtype);
+    lmc_tensor_options options = LMC_TENSOR_OPTIONS(lmc_dtype_find(item->dtype));
     options.level = d->o->level;
     options.parallel = &d->o->parallel;
     unsigned width = lmc_dtype_width(options.dtype);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "restored_tree.h"
 
+#include "../../formats/refused.h"
 #include "../input/links.h"
 #include "../sys/io.h"
 #include "../sys/temporary.h"
@@ -39,6 +40,11 @@ static int fail_link(const struct link *l, const char *name, int error)
                     "has a link '%.300s' where there is a file, or below another link, so it is "
                     "damaged or forged",
                     l->path);
+    if (is_refused(CALL_SYMLINK, error))
+        return fail(CODE_ERROR, l->path,
+                    "cannot make the link: %s; a file system without symbolic links can hold what "
+                    "they lead to: lmc -d --dereference -o DIR/ %.300s '*'",
+                    strerror(error), is_dash(name) ? "FILE" : name);
     return fail_errno(l->path, error, "cannot make the link");
 }
 
@@ -57,13 +63,6 @@ static int compare_files(int a, int b, int *is_same)
     }
     free(first);
     return error;
-}
-
-/* Whether the error says that no hard link is possible here: then two equal files are kept. */
-static int is_no_hard_link(int error)
-{
-    return error == EACCES || error == EPERM || error == EMLINK || error == EOPNOTSUPP ||
-           error == ENOTSUP || error == ENOSYS || error == EXDEV;
 }
 
 /* Makes `to` a name of the file `from`, or leaves it unchanged. Returns 0 or errno. */
@@ -97,7 +96,7 @@ static int make_hard_link(int root, const struct link *l, const char *name)
     int error = a < 0 || b < 0 ? errno : 0, is_same = 0, code = CODE_OK;
     if (!error) error = compare_files(a, b, &is_same);
     if (!error && is_same) error = replace_by_link(from_at, from_name, to_at, to_name);
-    if (error && !is_no_hard_link(error)) code = fail_link(l, name, error);
+    if (error && !is_refused(CALL_LINK, error)) code = fail_link(l, name, error);
     else if (!error && !is_same)
         code = fail(CODE_CORRUPT, name,
                     "says that '%.300s' and '%.300s' are one file, but they "

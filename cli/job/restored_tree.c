@@ -6,6 +6,7 @@
 #include "../input/base.h"
 #include "../input/options.h"
 #include "restorer.h"
+#include "../sys/removal.h"
 #include "../sys/tree.h"
 
 #define NO_DIRECTORY                                                                               \
@@ -96,23 +97,6 @@ int begin_parts(struct restored_tree *t, const struct stat *input, const char *f
     return code;
 }
 
-int check_links_of_tree(const struct links *l, const char *name, const struct options *o)
-{
-    const uint64_t most = most_files(o), deepest = most_levels(o);
-    if (l->n > most)
-        return fail(CODE_ERROR, name, "holds %llu links; --max-files allows more than %llu",
-                    (unsigned long long)l->n, (unsigned long long)most);
-    for (size_t i = 0; i < l->n; i++) {
-        uint64_t depth = 1;
-        for (const char *p = l->list[i].path; *p; p++) depth += *p == '/';
-        if (depth > deepest)
-            return fail(CODE_ERROR, name,
-                        "holds a link %llu directories deep; --max-depth allows more than %llu",
-                        (unsigned long long)depth, (unsigned long long)deepest);
-    }
-    return CODE_OK;
-}
-
 int fail_made(const struct made *m, const char *target, const char *path, int error)
 {
     if (error == MADE_TOO_MANY)
@@ -179,9 +163,7 @@ int end_tree_file(struct restored_tree *t, const lmc_file *file)
         if (t->input) complete_attributes(&a, t->input);
         error = outlet_finish(&t->outlet);
         if (!error) error = set_attributes(t->outlet.fd, &a);
-        if (!error && !is_synced_at_end(&t->made, t->outlet.size) && fsync(t->outlet.fd) != 0 &&
-            errno != EINVAL)
-            error = errno;
+        if (!error && !is_synced_at_end(&t->made, t->outlet.size)) error = sync_file(t->outlet.fd);
         if (close(t->outlet.fd) != 0 && !error) error = errno;
     }
     t->outlet.fd = -1;
@@ -199,7 +181,7 @@ static int finish_directories(struct restored_tree *t)
     return error;
 }
 
-/* mkdtemp has made the root private, and setgid if its parent is. An empty root has its mode from
+/* mkdirat has made the root private, and setgid if its parent is. An empty root has its mode from
  * the snapshot. Any other root gets the attributes of the directory that it replaces (old), or the
  * mode of the .lmc file, which got it from the compressed directory. Returns 0 or errno. */
 static int set_root_mode(const struct restored_tree *t, const struct stat *input,
@@ -214,7 +196,7 @@ static int set_root_mode(const struct restored_tree *t, const struct stat *input
     mode |= (mode & 0444) >> 2;
     if (old) attributes = attributes_of_stat(old);
     if (!error && old) error = set_attributes(fd, &attributes);
-    else if (!error && fchmod(fd, mask_mode(mode) | (st.st_mode & S_ISGID)) != 0) error = errno;
+    else if (!error) error = set_mode(fd, mask_mode(mode) | (st.st_mode & S_ISGID));
     if (fd >= 0) close(fd);
     return error;
 }
@@ -235,7 +217,7 @@ static int check_replaced(struct restored_tree *t, int force)
         const struct entry *e = &t->replaced.entries[i];
         char *old = join_path(t->target, e->path), *restored = join_path(t->root, e->path);
         if (lstat(old, &st) != 0) code = fail_errno(old, errno, "cannot access it");
-        else if (st.st_dev != top.st_dev)
+        else if (*e->path && is_mounted(old, &st, &top))
             code = fail(CODE_ERROR, t->target,
                         "is not replaced: another file system is mounted at '%.300s'; name another "
                         "directory with -o",
@@ -265,20 +247,31 @@ static int publish_tree(struct restored_tree *t)
     return error;
 }
 
+/* Removes the tree that was replaced, at `path`. 0 or errno. */
+static int remove_old(const struct listing *l, const char *path)
+{
+    const struct entry *stopped_at;
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) open_up(AT_FDCWD, path, &st);
+    const int root = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int error = root < 0 ? errno : remove_listed(l, root, NULL, &stopped_at);
+    if (root >= 0) close(root);
+    return error || rmdir(path) == 0 ? error : errno;
+}
+
 /* error: of the step before, or 0. After an error, the replaced tree is kept, too. */
 static int remove_replaced(const struct restored_tree *t, int error)
 {
-    const struct entry *stopped_at;
     int code = error ? fail_errno(t->target, error, "cannot sync the directory") : CODE_OK;
     lock_temporary();
     if (registered_temporary()) {
-        if (!error) error = open_up_listed(&t->replaced, registered_temporary());
-        if (!error) error = remove_listed(&t->replaced, registered_temporary(), &stopped_at);
+        if (!error) error = remove_old(&t->replaced, registered_temporary());
         if (error)
             code = fail(CODE_ERROR, t->target,
                         "is restored, but what was there before could not be removed (%s); what is "
                         "left of it is %.400s",
-                        strerror(error), registered_temporary());
+                        error == REMOVAL_CHANGED ? "it was changed meanwhile" : strerror(error),
+                        registered_temporary());
     }
     register_temporary(NULL);
     unlock_temporary();
@@ -291,9 +284,12 @@ int put_tree(struct restored_tree *t, const struct stat *input, const struct sta
     if (!error) error = set_root_mode(t, input, old);
     if (!error) error = publish_tree(t);
     if (!error) return remove_replaced(t, sync_directory_of(t->target));
-    code = error == EEXIST
-               ? fail(CODE_ERROR, t->target, "exists already%s",
-                      t->o->force ? "" : "; use -f to replace it")
+    code = error == EEXIST ? fail(CODE_ERROR, t->target, "exists already%s",
+                                  t->o->force ? "" : "; use -f to replace it")
+           : error == EXDEV
+               ? fail(CODE_ERROR, t->target,
+                      "is not replaced: it is of a lower layer of an overlay, as in a container, "
+                      "whose directories cannot be renamed; remove it first, or name another one")
                : fail_errno(t->target, error, "cannot put the restored directory there");
     remove_temporary();
     return code;
@@ -372,10 +368,10 @@ static int move_part(const char *from, const char *to, int is_there)
     struct stat st;
     int error = lstat(from, &st) == 0 ? 0 : errno, is_directory = !error && S_ISDIR(st.st_mode);
     lock_temporary();
-    if (!error && is_directory && chmod(from, 0700) != 0) error = errno;
+    if (!error && is_directory) error = set_mode_of_seen(AT_FDCWD, from, &st, 0700);
     if (!error)
         error = !is_there ? move_without_overwriting(from, to) : rename(from, to) == 0 ? 0 : errno;
-    if (!error && is_directory && chmod(to, st.st_mode & 07777) != 0) error = errno;
+    if (!error && is_directory) error = set_mode_of_seen(AT_FDCWD, to, &st, st.st_mode & 07777);
     unlock_temporary();
     return error;
 }
@@ -392,7 +388,7 @@ static int is_beside(const char *a, const char *b)
 static int finish_parts(const struct restored_tree *t, const struct part *moved, size_t n, int code)
 {
     for (int goes_back = 0; goes_back <= 1; goes_back++)
-        for (size_t i = n; i-- > 0;) {
+        for (size_t i = n; i && i--;) {
             char *from = join_path(t->target, moved[i].path),
                  *to = join_path(t->root, moved[i].path);
             int error = 0;
@@ -427,7 +423,8 @@ int commit_parts(struct restored_tree *t)
         if (!is_moved) {
             if (!is_there) code = check_place(t, e->path, e->is_directory, &is_there);
             if (code == CODE_OK && is_there && e->is_directory) {
-                error = chmod(from, 0700) == 0 ? 0 : errno; /* its content is moved instead */
+                error =
+                    set_mode_of_seen(AT_FDCWD, from, &st, 0700); /* its content is moved instead */
             } else if (code == CODE_OK) {
                 error = move_part(from, to, is_there);
                 moved[n].path = e->path;

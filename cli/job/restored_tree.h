@@ -83,9 +83,6 @@ int check_part(const struct restored_tree *t, const char *path, int is_directory
  * something (with -f). */
 int commit_parts(struct restored_tree *t);
 
-/* Applies the limits of files to links: a small hostile snapshot may hold many links, deep down. */
-int check_links_of_tree(const struct links *l, const char *name, const struct options *o);
-
 void free_tree(struct restored_tree *t);
 
 /* -- links below a directory that lmc has made (restored_links.c) --

@@ -7,6 +7,7 @@
 #include "../input/options.h"
 #include "../input/source.h"
 #include "restored_tree.h"
+#include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/temporary.h"
 
@@ -33,14 +34,16 @@ static int fail_write(const struct restore *r, int error)
 /* Opens a file of the tree again, even if its mode forbids that. Returns -1 and errno on errors. */
 static int open_again(const struct restore *r, size_t number)
 {
-    char *path = join_path(r->tree.root, r->seen.list[number].path);
+    char *path = join_path(r->tree.root, r->again.seen.list[number].path);
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), error = errno;
-    if (fd < 0 && error == EACCES && lstat(path, &st) == 0 && chmod(path, 0600) == 0) {
+    if (fd < 0 && error == EACCES && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+        set_mode_of_seen(AT_FDCWD, path, &st, 0600) == 0) {
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         error = errno;
-        if (chmod(path, st.st_mode & 07777) != 0 && fd >= 0) {
-            error = errno;
+        const int failed = set_mode_of_seen(AT_FDCWD, path, &st, st.st_mode & 07777);
+        if (failed && fd >= 0) {
+            error = failed;
             close(fd);
             fd = -1;
         }
@@ -60,7 +63,7 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
     int fd = r->out.fd, error = 0;
     if (!r->is_tree && (!r->out.is_file || r->is_checked))
         return read_second_look(&r->again, number, offset, dst, size);
-    if (number + 1 == r->seen.n && outlet_flush(out, offset + size))
+    if (number + 1 == r->again.seen.n && outlet_flush(out, offset + size))
         return stop_restore(r, fail_write(r, out->error));
     if (r->is_tree) {
         if (r->fd_again < 0 || r->again_number != number) {
@@ -74,7 +77,7 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
     memset(dst, 0, size);
     if (!error) error = read_at(fd, offset, dst, size);
     if (error <= 0) return LMC_OK;
-    r->code = fail_errno(r->is_tree ? r->seen.list[number].path : r->tree.target, error,
+    r->code = fail_errno(r->is_tree ? r->again.seen.list[number].path : r->tree.target, error,
                          "cannot read it again");
     return LMC_ERR_READ;
 }
@@ -139,13 +142,13 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
 static int finish_tar(struct restore *r)
 {
     int error = 0;
-    for (size_t i = 0; i < r->links.n && !error; i++) /* hard links were written already */
-        if (r->links.list[i].type == LINK_SYMBOLIC)
-            error =
-                tar_link(&r->out, LINK_SYMBOLIC, r->links.list[i].path, r->links.list[i].target);
+    for (size_t i = 0; i < r->again.links.n && !error; i++) /* hard links were written already */
+        if (r->again.links.list[i].type == LINK_SYMBOLIC)
+            error = tar_link(&r->out, LINK_SYMBOLIC, r->again.links.list[i].path,
+                             r->again.links.list[i].target);
     if (r->n_directories)
         qsort(r->directories, r->n_directories, sizeof *r->directories, compare_texts);
-    for (size_t i = r->n_directories; i-- > 0 && !error;)
+    for (size_t i = r->n_directories; i && i-- && !error;)
         error = tar_begin(&r->out, &r->directories[i]);
     if (!error) error = tar_finish(&r->out);
     return error ? fail_output(&r->out, error) : CODE_OK;
@@ -155,11 +158,7 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
 {
     struct restore *r = (struct restore *)user;
     int code = CODE_OK;
-    add_seen_file(&r->seen, file);
-    if (r->is_checked) {
-        r->is_tar |= *file->path != 0 || file->kind == LMC_FILE_DIRECTORY;
-        return LMC_OK;
-    }
+    if (r->is_checked) return LMC_OK;
     if (number == 0) {
         /* a single file has no path in the snapshot */
         r->tree.is_empty = *file->path == 0 && file->kind == LMC_FILE_DIRECTORY;
@@ -190,9 +189,8 @@ static enum lmc_status restore_bytes(void *user, const void *data, size_t size)
 static enum lmc_status restore_end(void *user, const lmc_file *file, size_t number)
 {
     struct restore *r = (struct restore *)user;
+    (void)number;
     r->n_quantised += count_lossy(file);
-    r->seen.list[number].size = file->size;
-    r->seen.list[number].crc = file->crc;
     if (r->is_checked) {
         r->n_files += file->kind == LMC_FILE_REGULAR;
         r->total += file->size;
@@ -213,10 +211,7 @@ static enum lmc_status restore_metadata(void *user, const char *key, const void 
     struct restore *r = (struct restore *)user;
     if (r->is_checked && strcmp(key, BASE_KEY) == 0)
         r->made_with = copy_string((const char *)value, size);
-    if ((!r->is_tree && !r->is_tar) || strcmp(key, LINKS_KEY) != 0) return LMC_OK;
-    if (decode_links(&r->links, value, size) != 0 || match_links(&r->links, &r->seen) != 0)
-        return stop_restore(r, fail_bad_links(r->input));
-    return r->is_checked ? LMC_OK : stop_restore(r, check_links_of_tree(&r->links, r->input, r->o));
+    return LMC_OK;
 }
 
 void complete_attributes(struct attributes *a, const struct stat *input)
@@ -254,18 +249,14 @@ static int is_delta_source(const struct source *s)
 
 int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 {
-    lmc_restore_options options = {0};
+    lmc_restore_options options = LMC_RESTORE_OPTIONS();
     enum lmc_status status = LMC_OK;
     options.begin_file = restore_begin;
     options.write = restore_bytes;
     options.end_file = restore_end;
     options.read_back = restore_read_back;
     options.metadata = restore_metadata;
-    if (r->is_checked) {
-        options.write = NULL;
-        options.check_hashes = r->o->hashes;
-        options.has_hashes = &r->has_hashes;
-    }
+    if (r->is_checked) options.write = NULL;
     init_second_look(&r->again, s, base, r->o);
     r->again.lacks_base = r->is_checked && !base && is_delta_source(s);
     progress_start(s->name, s->size);
@@ -280,7 +271,7 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 int finish_restore(struct restore *r, int code)
 {
     if (!r->started) return code;
-    if (code == CODE_OK && r->is_tree) code = make_links(r->tree.root, &r->links, r->input);
+    if (code == CODE_OK && r->is_tree) code = make_links(r->tree.root, &r->again.links, r->input);
     if (code == CODE_OK && r->is_tree) return commit_tree(&r->tree, r->o->force, r->input_stat);
     if (code == CODE_OK && r->is_tar) code = finish_tar(r);
     if (code == CODE_OK) {
@@ -317,10 +308,8 @@ void free_restore(struct restore *r)
 {
     if (r->fd_again >= 0) close(r->fd_again);
     close_second_look(&r->again);
-    free_links(&r->links);
     free_links(&r->ahead);
     free(r->one_files);
-    free_seen_files(&r->seen);
     free(r->made_with);
     for (size_t i = 0; i < r->n_directories; i++) free((char *)r->directories[i].path);
     free(r->directories);

@@ -25,7 +25,7 @@ struct one_file {
 };
 
 struct restore {
-    struct second_look again; /* for standard output; must be first, for restore_source() */
+    struct second_look again; /* with the files so far, and the links; must be first */
     const struct options *o;
     const char *input;             /* its name */
     const struct stat *input_stat; /* if it is a regular file; or NULL */
@@ -36,19 +36,16 @@ struct restore {
     struct restored_tree tree; /* its target is also used for a file */
     int fd_again;              /* a restored file that is read again; -1: none */
     size_t again_number;
-    struct links links;
     struct links ahead; /* for tar output: the links, read from the index before the files */
     struct one_file *one_files; /* sorted by target; one for each hard link */
     size_t n_one_files;
-    int is_skipped;         /* the present file was written before, by another name */
-    struct seen_files seen; /* all files so far */
-    lmc_file *directories;  /* for tar output, where they come last; own copies of the paths */
+    int is_skipped;        /* the present file was written before, by another name */
+    lmc_file *directories; /* for tar output, where they come last; own copies of the paths */
     size_t n_directories, room_for_directories;
     uint64_t total;       /* bytes */
     uint64_t n_quantised; /* tensors */
     int code;             /* exit code of an error that a callback has reported */
-    /* lmc -t: all is checked, nothing is written; the snapshot has hashes */
-    int is_checked, has_hashes;
+    int is_checked;       /* lmc -t: all is checked, nothing is written */
     uint64_t n_files;
     char *made_with; /* the base's name when the delta was made; NULL: unknown */
 };

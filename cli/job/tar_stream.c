@@ -31,7 +31,7 @@ struct tar_entry {
 
 static void put_octal(char *field, unsigned digits, uint64_t value)
 {
-    for (; digits-- > 0; value >>= 3) field[digits] = (char)('0' + (value & 7));
+    for (; digits && digits--; value >>= 3) field[digits] = (char)('0' + (value & 7));
 }
 
 /* Writes the old header. Cuts values that are too long: the extended header has them whole. */

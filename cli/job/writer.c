@@ -25,8 +25,7 @@ static int may_quantise(const struct members *m)
     return 0;
 }
 
-/* Whether the old snapshot has hashes: then the new one, whose content is equal, has them, too. */
-static int has_hashes(const struct archive *a)
+int has_hashes(const struct archive *a)
 {
     uint8_t hash[32];
     const lmc_file *const f = a ? lmc_reader_get_file(a->reader, 0) : NULL;
@@ -38,22 +37,23 @@ static int has_hashes(const struct archive *a)
  * written, then whenever their number has doubled. */
 #define FIRST_LOOK_SIZE ((uint64_t)1 << 20)
 
-static int uses_base(const struct output *out)
+static lmc_writer_info writer_info(const lmc_writer *writer)
 {
-    struct base_use use;
-    (void)measure_base_use(&use, out->held);
-    return use.predicted_size != 0;
+    lmc_writer_info info = {0};
+    (void)!lmc_writer_get_info(writer, &info); /* fails only without a writer */
+    return info;
 }
 
-/* The sink's write(). user: an output; its outlet has the error. */
+/* The sink's write(). user: the members; the error is in the outlet of their output. */
 static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 {
-    struct output *out = (struct output *)user;
+    const struct members *const m = (const struct members *)user;
+    struct output *const out = m->out;
     const uint64_t before = out->outlet.size;
     if (write_output(out, data, size)) return LMC_ERR_WRITE;
     if (out->held < 0 || out->outlet.size < FIRST_LOOK_SIZE ||
         (before ^ out->outlet.size) <= before || /* the highest bit set is the same */
-        !uses_base(out))
+        writer_info(m->writer).from_base_size == 0)
         return LMC_OK;
     return release_output(out) == 0 ? LMC_OK : LMC_ERR_WRITE;
 }
@@ -61,17 +61,19 @@ static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base)
 {
-    lmc_writer_options options = {0};
-    const lmc_sink sink = {write_snapshot, out};
+    lmc_writer_options options = LMC_WRITER_OPTIONS();
+    const lmc_sink sink = {write_snapshot, m, {0, 0}};
     enum lmc_status status;
     char *name = base ? name_base(base) : NULL;
     int code = CODE_OK;
+    m->out = out;
     options.parallel = &m->o->parallel;
     options.level = m->o->policy->level != LMC_LEVEL_DEFAULT ? m->o->policy->level : m->o->level;
     options.log2_block = m->o->policy->log2_block;
     options.base = m->base = base ? &base->source : NULL;
     if (base) {
-        const size_t n = find_parts(m, &base->source) + find_shifts(m, &base->source, &code);
+        size_t n = find_parts(m, &base->source); /* sets the hints that find_shifts adds to */
+        n += find_shifts(m, &base->source, &code);
         if (n && m->o->verbosity >= 2)
             say(output_name(out), "%llu tensors or files are coded against other parts of the base",
                 (unsigned long long)n);
@@ -80,53 +82,77 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
         free(name);
         return code;
     }
-    options.read_back = m->twins || m->has_pairs ? read_member : NULL;
+    options.read_back = m->twins || m->has_pairs || (m->has_alike && !base) ? read_member : NULL;
     options.user = m;
+    options.without = m->o->no_zeros ? 8 : 0; /* Zeros */
     options.may_quantize = may_quantise(m);
     options.group_files = choose_grouping(m, options.base);
-    options.content_hashes = m->o->hashes || has_hashes(m->archive);
+    options.content_hashes = m->o->hashes || has_hashes(m->archive); /* of equal content */
     status = lmc_writer_open(writer, &sink, &options);
+    m->writer = *writer;
     if (status == LMC_OK && name)
         status = lmc_writer_add_metadata(*writer, BASE_KEY, name, strlen(name));
     free(name);
-    if (status == LMC_OK && m->links.n) {
-        size_t size;
-        void *links = encode_links(&m->links, &size);
-        status = lmc_writer_add_metadata(*writer, LINKS_KEY, links, size);
-        free(links);
-    }
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
+}
+
+/* Adds the links, when all files were read. Files of one inode number whose contents differ are no
+ * hard links. */
+static enum lmc_status add_links(lmc_writer *writer, struct members *m, const struct output *out)
+{
+    struct seen_file *files = (struct seen_file *)zeroed(m->n, sizeof *files);
+    char *first;
+    for (size_t i = 0; i < m->n; i++) {
+        files[i].path = m->list[i].path;
+        files[i].is_directory = S_ISDIR(m->list[i].st.st_mode);
+        files[i].size = size_of_member(m, &m->list[i]);
+        files[i].crc = m->list[i].crc;
+    }
+    if (m->n) qsort(files, m->n, sizeof *files, compare_texts);
+    const size_t n = drop_false_links(&m->links, files, m->n, &first);
+    if (n && m->o->verbosity > 0)
+        say(output_name(out),
+            "stores %llu file%s as such, and not as hard links: the file system gives them the "
+            "inode numbers of others, but their contents differ; the first is '%.300s'",
+            (unsigned long long)n, n == 1 ? "" : "s", first);
+    free(first);
+    free(files);
+    if (m->links.n == 0) return LMC_OK;
+    size_t size;
+    void *const links = encode_links(&m->links, &size);
+    const enum lmc_status status = lmc_writer_add_metadata(writer, LINKS_KEY, links, size);
+    free(links);
+    return status;
 }
 
 /* Checks that the written snapshot has the fingerprint of the one that was read: the checks of
  * single blocks do not show this. */
 static int check_fingerprint(const struct archive *a, const lmc_writer *writer)
 {
-    lmc_snapshot_info read = snapshot_info(a->reader);
-    lmc_writer_info written;
-    if (lmc_writer_get_info(writer, &written) == LMC_OK && written.is_finished &&
-        same_fingerprint(read.fingerprint, written.fingerprint))
+    const lmc_snapshot_info read = snapshot_info(a->reader);
+    const lmc_writer_info written = writer_info(writer);
+    if (written.is_finished && same_fingerprint(read.fingerprint, written.fingerprint))
         return CODE_OK;
     return fail_status(a->name, LMC_ERR_CORRUPT);
 }
 
-int finish_snapshot(int code, lmc_writer *writer, struct output *out, const struct members *m,
-                    struct base_use *use)
+int finish_snapshot(int code, lmc_writer *writer, struct output *out, struct members *m,
+                    lmc_writer_info *info)
 {
-    memset(use, 0, sizeof *use);
+    memset(info, 0, sizeof *info);
     if (code == CODE_OK) code = check_bases(m->o);
     if (code == CODE_OK) code = protect_bases(NULL, out->path, 0, m->o);
     if (code == CODE_OK) code = check_members(m);
     if (code == CODE_OK) {
         enum lmc_status status = record_choices(writer, m);
+        if (status == LMC_OK && !m->archive) status = add_links(writer, m, out);
         if (status == LMC_OK) status = lmc_writer_finish(writer);
         if (status != LMC_OK) code = fail_writer(status, out, output_name(out));
         else if (m->archive) code = check_fingerprint(m->archive, writer);
     }
+    if (code == CODE_OK) *info = writer_info(writer);
     lmc_writer_free(writer);
     if (code != CODE_OK) discard_output(out);
-    else if (m->base && (out->held >= 0 || out->is_file) && !outlet_flush(&out->outlet, UINT64_MAX))
-        use->is_measured = measure_base_use(use, out->held >= 0 ? out->held : out->fd) == 0;
     return code;
 }
 
@@ -145,7 +171,7 @@ static size_t choose_window(const lmc_file *f, uint64_t at)
     uint64_t end;
     if (f->size - at <= RECODE_WINDOW) return (size_t)(f->size - at);
     end = at + RECODE_WINDOW;
-    for (size_t i = f->n_tensors; i-- > 0;)
+    for (size_t i = f->n_tensors; i && i--;)
         if (f->tensors[i].offset <= at + RECODE_WINDOW) {
             if (f->tensors[i].offset > at) end = f->tensors[i].offset;
             break;
@@ -154,7 +180,7 @@ static size_t choose_window(const lmc_file *f, uint64_t at)
 }
 
 static int recode_member(struct members *m, size_t number, unsigned char *window,
-                         lmc_writer *writer, const struct output *out)
+                         lmc_writer *writer, const struct output *out, uint64_t *n_records)
 {
     struct archive *a = m->archive;
     const struct member *member = &m->list[number];
@@ -162,8 +188,8 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     enum lmc_status status;
     uint32_t crc = 0;
     file.tensors = member->tensors;
-    file.twin = member->whole.twin;
-    status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
+    status = lmc_writer_copy_records(writer, a->reader, member->number, n_records);
+    if (status == LMC_OK) status = begin_member(writer, member, &file, LMC_AUTO);
     for (uint64_t at = 0; at < file.size && status == LMC_OK;) {
         size_t size = choose_window(&file, at);
         status = read_counted(a, member->number, at, window, size);
@@ -200,8 +226,8 @@ static int read_quantizer(struct members *m, struct choice *c)
     lmc_twin second = {0};
     enum lmc_status status;
     second.file_number = SIZE_MAX;
-    status = lmc_reader_recover_quantizer(a->reader, m->list[c->member].number, c->tensor,
-                                          &c->quantizer, &second);
+    status = lmc_quantizer_recover(&c->quantizer, a->reader, m->list[c->member].number, c->tensor,
+                                   &second, NULL);
     if (status != LMC_OK) return fail_archive(a, status);
     if (second.file_number == SIZE_MAX) return CODE_OK;
     c->partner = find_choice_at(m, second.file_number, second.offset);
@@ -235,9 +261,9 @@ static void attach_quantizers(struct members *m)
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++) {
             struct choice *c = &m->list[i].choices[k];
-            if (is_quantised(c) &&
-                (!c->has_second || (c->partner->member < i && !c->partner->tensor->twin)))
-                attach_quantizer(&m->list[i].tensors[k], c);
+            if (is_quantised(c) && (!c->has_second || (c->partner->member < i &&
+                                                       !hints_of_choice(m, c->partner)->twin)))
+                attach_quantizer(m, c);
         }
 }
 
@@ -264,8 +290,8 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
-/* Copies sections that lmc does not know, if they are about the content. Other sections, and
- * records, are left out and reported (R4-56). The writer computes the hashes again. */
+/* Copies sections that lmc does not know, if they are about the content. Other sections are left
+ * out and reported (R4-56). The writer computes the hashes again. */
 static int copy_sections(const struct archive *a, lmc_writer *writer, const struct output *out)
 {
     char kind[5];
@@ -289,8 +315,24 @@ static int copy_sections(const struct archive *a, lmc_writer *writer, const stru
         free(body);
         if (status != LMC_OK) return fail_writer(status, out, output_name(out));
     }
-    if (snapshot_info(a->reader).has_records)
-        say(a->name, "has extension records, which this lmc does not know; they are left out");
+    return CODE_OK;
+}
+
+/* Copies the records of the index, after those of the files, of which n_copied were copied. Says
+ * how many cannot be kept (R4-56). */
+static int copy_index_records(const struct archive *a, uint64_t n_copied, lmc_writer *writer,
+                              const struct output *out)
+{
+    const lmc_snapshot_info info = snapshot_info(a->reader);
+    uint64_t n;
+    enum lmc_status status = lmc_writer_copy_records(writer, a->reader, info.n_files, &n);
+    if (status != LMC_OK) return fail_writer(status, out, output_name(out));
+    n_copied += n;
+    if (n_copied < info.n_records)
+        say(a->name,
+            "%llu of its %llu extension records are of the old file, or of a place that "
+            "changes, and are left out",
+            (unsigned long long)(info.n_records - n_copied), (unsigned long long)info.n_records);
     return CODE_OK;
 }
 
@@ -299,10 +341,10 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
                    int *is_useless)
 {
     struct members m = {0};
-    struct base_use use;
+    lmc_writer_info written;
     lmc_writer *writer = NULL;
     unsigned char *window;
-    uint64_t total = 0;
+    uint64_t total = 0, n_records = 0, n_copied = 0;
     double start = now();
     char *shown = copy_text(name ? name : output_name(out));
     int code = CODE_OK;
@@ -314,24 +356,26 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
         const lmc_file *f = lmc_reader_get_file(a->reader, i);
         m.list[i].path = f->path;
         m.list[i].number = i;
-        m.list[i].n_tensors = f->n_tensors;
-        m.list[i].tensors = copy_tensors(f->tensors, f->n_tensors);
+        set_tensors(&m.list[i], f->tensors, f->n_tensors);
         total += f->size;
     }
     progress_start(a->name, total);
-    code = read_quantizers(&m);
+    code = read_links(&m.links, a->reader) == 0 ? CODE_OK : fail_bad_links(a->name);
+    if (code == CODE_OK) code = read_quantizers(&m);
     if (code == CODE_OK && out->is_file && !o->no_twins) code = find_twins(&m);
     attach_quantizers(&m);
     if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base);
     if (code == CODE_OK) code = copy_all_metadata(a, writer, out);
     if (code == CODE_OK) code = copy_sections(a, writer, out);
     window = (unsigned char *)resize(NULL, RECODE_WINDOW, 1);
-    for (size_t i = 0; i < m.n && code == CODE_OK; i++)
-        code = recode_member(&m, i, window, writer, out);
+    for (size_t i = 0; i < m.n && code == CODE_OK; i++) {
+        code = recode_member(&m, i, window, writer, out, &n_records);
+        n_copied += n_records;
+    }
     free(window);
-    code = finish_snapshot(code, writer, out, &m, &use);
-    if (is_useless)
-        *is_useless = code == CODE_OK && base && use.is_measured && use.predicted_size == 0;
+    if (code == CODE_OK) code = copy_index_records(a, n_copied, writer, out);
+    code = finish_snapshot(code, writer, out, &m, &written);
+    if (is_useless) *is_useless = code == CODE_OK && base && written.from_base_size == 0;
     if (is_useless && *is_useless && out->held >= 0) close(take_held(out));
     else if (is_useless && *is_useless) discard_output(out);
     else if (code == CODE_OK) code = commit_output(out, attributes);

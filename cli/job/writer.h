@@ -24,9 +24,12 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base);
 
 /* Ends the snapshot. If code is an error, or ending fails, the output is discarded; otherwise it is
- * still to be committed. *use: how much was coded against the base, if that is measured. */
-int finish_snapshot(int code, lmc_writer *writer, struct output *out, const struct members *m,
-                    struct base_use *use);
+ * still to be committed. *info: of the writer; all zero after an error */
+int finish_snapshot(int code, lmc_writer *writer, struct output *out, struct members *m,
+                    lmc_writer_info *info);
+
+/* Whether the snapshot has SHA-256 hashes, right or wrong. a NULL: no. */
+int has_hashes(const struct archive *a);
 
 /* Codes the open snapshot, whose index was read, to the open output, which is closed on return.
  * base: what it is coded against; NULL: nothing. name: for messages; NULL: that of the output.

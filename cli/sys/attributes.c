@@ -3,8 +3,11 @@
 
 #include <time.h>
 #if defined(__linux__)
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #endif
+
+#include "../../formats/refused.h"
 
 mode_t kept_mode(mode_t mode, int is_directory)
 {
@@ -38,7 +41,7 @@ static mode_t process_umask;
 void read_umask(void)
 {
     process_umask = umask(0);
-    umask(process_umask);
+    umask(process_umask & ~(mode_t)0700);
 }
 
 mode_t mask_mode(mode_t mode) { return mode & ~process_umask; }
@@ -51,22 +54,64 @@ struct attributes attributes_of_directory(const lmc_file *file)
     return a;
 }
 
+/* The error of a call that has returned `result`. */
+static int error_of(enum file_call call, int result)
+{
+    return result == 0 || is_refused(call, errno) ? 0 : errno;
+}
+
+int set_mode(int fd, mode_t mode) { return error_of(CALL_MODE, fchmod(fd, mode)); }
+
+#if defined(__linux__)
+/* A descriptor that needs no rights to the file holds on to it. fchmod() takes no such descriptor,
+ * so its name in /proc is used; where there is no /proc, fchmodat2(), which came with Linux 6.6. */
+#if !defined(SYS_fchmodat2)
+#define SYS_fchmodat2 452
+#endif
+static int change_mode(int fd, mode_t mode)
+{
+    char held[48];
+    snprintf(held, sizeof held, "/proc/self/fd/%d", fd);
+    if (chmod(held, mode) == 0) return 0;
+    return errno == ENOENT ? (int)syscall(SYS_fchmodat2, fd, "", mode, AT_EMPTY_PATH) : -1;
+}
+
+int set_mode_of_seen(int at, const char *name, const struct stat *seen, mode_t mode)
+{
+    struct stat st;
+    const int fd = openat(at, name, O_PATH | O_CLOEXEC);
+    int error = fd < 0 || fstat(fd, &st) != 0 ? errno : same_file(&st, seen) ? 0 : ENOENT;
+    if (!error) error = error_of(CALL_MODE, change_mode(fd, mode));
+    if (fd >= 0) close(fd);
+    return error;
+}
+#else
+int set_mode_of_seen(int at, const char *name, const struct stat *seen, mode_t mode)
+{
+    struct stat st;
+    if (fstatat(at, name, &st, 0) != 0) return errno;
+    return same_file(&st, seen) ? error_of(CALL_MODE, fchmodat(at, name, mode, 0)) : ENOENT;
+}
+#endif
+
+int set_present_time(const char *path)
+{
+    return error_of(CALL_TIME, utimensat(AT_FDCWD, path, NULL, 0));
+}
+
 int set_attributes(int fd, const struct attributes *a)
 {
-    if (a->has_owner && fchown(fd, a->owner, a->group) != 0 && errno != EPERM && errno != EINVAL &&
-        errno != ENOTSUP)
-        return errno;
-    if (fchmod(fd, a->has_mode ? a->mode : mask_mode(0666)) != 0 && errno != EPERM &&
-        errno != ENOTSUP)
-        return errno;
-    if (a->has_mtime) {
+    int error = 0;
+    if (a->has_owner) error = error_of(CALL_OWNER, fchown(fd, a->owner, a->group));
+    if (!error) error = set_mode(fd, a->has_mode ? a->mode : mask_mode(0666));
+    if (!error && a->has_mtime) {
         struct timespec times[2];
         times[0].tv_sec = 0;
         times[0].tv_nsec = UTIME_OMIT;
         times[1] = a->mtime;
-        if (futimens(fd, times) != 0 && errno != EPERM && errno != EINVAL) return errno;
+        error = error_of(CALL_TIME, futimens(fd, times));
     }
-    return 0;
+    return error;
 }
 
 #if defined(__linux__)
@@ -106,6 +151,19 @@ int is_same_file(const char *a, const char *b)
     return stat(a, &st) == 0 && stat(b, &other) == 0 && same_file(&st, &other);
 }
 
+int is_mounted(const char *path, const struct stat *st, const struct stat *root)
+{
+#ifdef STATX_ATTR_MOUNT_ROOT
+    struct statx x; /* a part of the same file system has the same device */
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &x) == 0 &&
+        (x.stx_attributes & STATX_ATTR_MOUNT_ROOT))
+        return 1;
+#else
+    (void)path;
+#endif
+    return S_ISDIR(st->st_mode) && st->st_dev != root->st_dev;
+}
+
 int lies_within(const char *path, const char *directory)
 {
     char *inner = realpath(path, NULL), *outer = realpath(directory, NULL);
@@ -115,8 +173,13 @@ int lies_within(const char *path, const char *directory)
     return result;
 }
 
+int same_version(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
 int same_state(const struct stat *a, const struct stat *b)
 {
-    return same_file(a, b) && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+    return same_file(a, b) && same_version(a, b);
 }

@@ -27,14 +27,23 @@ struct attributes attributes_of_file(const lmc_file *file);
 /* The same for a directory. If no mode is stored, it is that of a new directory. */
 struct attributes attributes_of_directory(const lmc_file *file);
 
-/* Must be called before other threads start: reading the umask also changes it for a moment. */
+/* Must be called before other threads start: reading the umask also changes it for a moment. From
+ * now on the system masks no rights of the owner, as we could not enter new directories then: what
+ * is finished gets its mode by mask_mode(). */
 void read_umask(void);
 
 /* The mode that a new file or directory gets if it is created with `mode`. */
 mode_t mask_mode(mode_t mode);
 
-/* Returns 0 or errno. Only root can set the owner; for other users that is no error. */
+/* These return 0 or errno. What the file system has no modes, owners or times for, or does not let
+ * this user set (formats/refused.h), is no error. */
 int set_attributes(int fd, const struct attributes *a);
+int set_mode(int fd, mode_t mode);
+int set_present_time(const char *path);
+
+/* The same for what stat() or lstat() saw at a name, below a descriptor or AT_FDCWD. If something
+ * else has come in its place, that keeps its mode, and the error is ENOENT. */
+int set_mode_of_seen(int at, const char *name, const struct stat *seen, mode_t mode);
 
 /* What a file has, but no snapshot keeps: extended attributes (except those that systems give to
  * every file), access control lists. 0 if unknown. */
@@ -47,8 +56,15 @@ int same_file(const struct stat *a, const struct stat *b);
 /* The same by paths. 0 if one of them does not exist. */
 int is_same_file(const char *a, const char *b);
 
+/* Whether a file system, or a part of one, is mounted at path, which is in a tree with that root.
+ * Of an overlay, a file may have another device than its directory. */
+int is_mounted(const char *path, const struct stat *st, const struct stat *root);
+
 /* Whether path is below directory, after all links are resolved. */
 int lies_within(const char *path, const char *directory);
+
+/* Whether size and time are equal. */
+int same_version(const struct stat *a, const struct stat *b);
 
 /* Whether the file has stayed unchanged from a to b. */
 int same_state(const struct stat *a, const struct stat *b);

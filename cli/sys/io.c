@@ -8,6 +8,8 @@
 #include <sys/syscall.h> /* SYS_syncfs */
 #endif
 
+#include "../../formats/refused.h"
+
 /* Whether to try a failed read or write again. Descriptors from a shell may be non-blocking. */
 static int io_retry(int fd, short event)
 {
@@ -168,18 +170,6 @@ void outlet_drop(struct outlet *out)
     out->n_waiting = 0;
 }
 
-int sync_directory_of(const char *path)
-{
-    char *directory = directory_of(path);
-    const int fd = open(directory, O_RDONLY | O_CLOEXEC);
-    int error = fd < 0 && errno != EACCES ? errno : 0;
-    free(directory);
-    if (fd < 0) return error;
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP) error = errno;
-    close(fd);
-    return error;
-}
-
 int open_below(const char *root, const char *path, int flags)
 {
     int fd = *path ? open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -200,18 +190,6 @@ int open_below(const char *root, const char *path, int flags)
     return fd;
 }
 
-#if defined(__linux__) && defined(SYS_syncfs)
-int can_sync_all(void) { return 1; }
-int sync_all(int fd) { return syscall(SYS_syncfs, fd) == 0 ? 0 : errno; }
-#else
-int can_sync_all(void) { return 0; }
-int sync_all(int fd)
-{
-    (void)fd;
-    return ENOSYS;
-}
-#endif
-
 int read_at(int fd, uint64_t offset, void *dst, size_t size)
 {
     size_t done = 0;
@@ -221,16 +199,6 @@ int read_at(int fd, uint64_t offset, void *dst, size_t size)
         else if (n == 0 || errno != EINTR) return n == 0 ? -1 : errno;
     }
     return 0;
-}
-
-int sync_data(int fd)
-{
-#if defined(_POSIX_SYNCHRONIZED_IO) && _POSIX_SYNCHRONIZED_IO > 0 && !defined(__APPLE__)
-    int result = fdatasync(fd);
-#else
-    int result = fsync(fd);
-#endif
-    return result == 0 || errno == EINVAL ? 0 : errno;
 }
 
 void begin_to_sync(int fd, uint64_t offset, uint64_t size)
@@ -243,6 +211,79 @@ void begin_to_sync(int fd, uint64_t offset, uint64_t size)
     (void)size;
 #endif
 }
+
+/* -- syncing -- */
+
+static int refused_sync; /* only one thread syncs: the main thread */
+
+int find_refused_sync(void) { return refused_sync; }
+
+void forget_refused_sync(void) { refused_sync = 0; }
+
+/* The error of a sync: 0 if it was refused. */
+static int note_sync(enum file_call call, int error)
+{
+    if (!error || !is_refused(call, error)) return error;
+    if (!refused_sync) refused_sync = error;
+    return 0;
+}
+
+/* 0 or errno. On macOS, fsync() only gives the data to the drive, which may keep them in its cache;
+ * F_FULLFSYNC does more, but only where the file system has it. */
+static int sync_by(int (*call)(int), int fd)
+{
+    int result;
+#ifdef F_FULLFSYNC
+    if (fcntl(fd, F_FULLFSYNC) == 0) return 0;
+#endif
+    do result = call(fd);
+    while (result != 0 && errno == EINTR);
+    return result == 0 ? 0 : errno;
+}
+
+int sync_file(int fd) { return note_sync(CALL_SYNC, sync_by(fsync, fd)); }
+
+int sync_directory(int fd) { return note_sync(CALL_SYNC_DIRECTORY, sync_by(fsync, fd)); }
+
+int sync_directory_of(const char *path)
+{
+    char *directory = directory_of(path);
+    const int fd = open(directory, O_RDONLY | O_CLOEXEC);
+    int error = fd < 0 ? note_sync(CALL_SYNC_DIRECTORY, errno) : sync_directory(fd);
+    if (fd >= 0) close(fd);
+    free(directory);
+    return error;
+}
+
+int sync_data(int fd)
+{
+#if defined(_POSIX_SYNCHRONIZED_IO) && _POSIX_SYNCHRONIZED_IO > 0 && !defined(__APPLE__)
+    return note_sync(CALL_SYNC, sync_by(fdatasync, fd));
+#else
+    return sync_file(fd);
+#endif
+}
+
+#if defined(__linux__) && defined(SYS_syncfs)
+int can_sync_all(void) { return 1; }
+
+static int sync_file_system(int fd) { return (int)syscall(SYS_syncfs, fd); }
+
+int sync_all(int fd)
+{
+    const int error = sync_by(sync_file_system, fd);
+    if (error && is_refused(CALL_SYNC, error)) sync(); /* waits, too, but reports no errors */
+    return note_sync(CALL_SYNC, error);
+}
+#else
+int can_sync_all(void) { return 0; }
+
+int sync_all(int fd)
+{
+    (void)fd;
+    return ENOSYS;
+}
+#endif
 
 int write_at(int fd, uint64_t offset, const void *data, size_t size)
 {

@@ -42,19 +42,35 @@ int outlet_finish(struct outlet *out);
 /* Frees the window without writing. */
 void outlet_drop(struct outlet *out);
 
-/* Syncs the directory of path. Does nothing if that directory may not be read. */
+/* -- syncing: what was written gets to the disk --
+ *
+ * A file system that cannot do that (formats/refused.h) is no error, but find_refused_sync() tells
+ * it: whoever removes what the output stands for, such as a source, must look there first. */
+
+int sync_file(int fd);
+int sync_directory(int fd);
+
+/* Syncs the directory of path. */
 int sync_directory_of(const char *path);
+
+/* Syncs the data of a file, and its size, but no mode or time. */
+int sync_data(int fd);
+
+/* Whether sync_all() can sync the whole file system of a descriptor. */
+int can_sync_all(void);
+int sync_all(int fd);
+
+/* The error by which a sync was refused since forget_refused_sync(); 0: all were done. */
+int find_refused_sync(void);
+void forget_refused_sync(void);
+
+/* Starts to write that range to the disk, so that syncing takes less time. size 0: to the end. */
+void begin_to_sync(int fd, uint64_t offset, uint64_t size);
 
 /* Reads all `size` bytes. Returns 0, errno, or -1 if the file ends earlier. */
 int read_at(int fd, uint64_t offset, void *dst, size_t size);
 
 #define BUFFER_SIZE ((size_t)4 << 20)
-
-/* Syncs the data of a file. If the system cannot sync it, that is no error. */
-int sync_data(int fd);
-
-/* Starts to write that range to the disk, so that syncing takes less time. size 0: to the end. */
-void begin_to_sync(int fd, uint64_t offset, uint64_t size);
 
 /* Writes all `size` bytes. */
 int write_at(int fd, uint64_t offset, const void *data, size_t size);
@@ -62,7 +78,3 @@ int write_at(int fd, uint64_t offset, const void *data, size_t size);
 /* Opens a file below a directory, or root itself if path is empty. Follows no link on the way.
  * Returns a descriptor, or -1 and errno. */
 int open_below(const char *root, const char *path, int flags);
-
-/* Syncs the whole file system of the descriptor, if the system can. */
-int can_sync_all(void);
-int sync_all(int fd);

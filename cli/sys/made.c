@@ -178,17 +178,15 @@ static int finish_directory(const struct made *m, const struct made_directory *d
 {
     int error = 0;
     if (d->has_attributes) error = set_attributes(m->fd, &d->attributes);
-    else if (d->is_made && needs_mode() && fchmod(m->fd, mask_mode(0777)) != 0 && errno != EPERM &&
-             errno != ENOTSUP)
-        error = errno; /* of a directory that the snapshot does not list */
-    if (!error && is_synced && fsync(m->fd) != 0 && errno != EINVAL) error = errno;
-    return error;
+    else if (d->is_made && needs_mode()) /* of a directory that the snapshot does not list */
+        error = set_mode(m->fd, mask_mode(0777));
+    return error || !is_synced ? error : sync_directory(m->fd);
 }
 
 int finish_made(struct made *m, int is_synced)
 {
     int error = 0;
-    for (size_t i = m->n; i-- > 0 && !error;) { /* parents have smaller numbers */
+    for (size_t i = m->n; i && i-- && !error;) { /* parents have smaller numbers */
         int up = -1;
         const struct made_directory *d = &m->list[i];
         if (!d->is_there || !(d->has_attributes || is_synced || needs_mode())) continue;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "platform.h"
 
+#include <limits.h>
+
 char *try_join_path(const char *directory, const char *name)
 {
     size_t size = strlen(directory), length = strlen(name);
@@ -19,6 +21,21 @@ char *try_join_path(const char *directory, const char *name)
 char *join_path(const char *directory, const char *name)
 {
     return (char *)check_memory(try_join_path(directory, name));
+}
+
+char *name_side_file(const char *path, const char *suffix)
+{
+    const char *base = base_name(path);
+    char *directory = directory_of(path), *name = format_text(".%s%s", base, suffix), *full;
+    if (strlen(name) > NAME_MAX) {
+        free(name);
+        name = format_text(".%016llx%s",
+                           (unsigned long long)hash_bytes(FNV_START, base, strlen(base)), suffix);
+    }
+    full = join_path(directory, name);
+    free(name);
+    free(directory);
+    return full;
 }
 
 int is_suffix_of(const char *suffix, const char *name)

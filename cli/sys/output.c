@@ -14,6 +14,8 @@ const char *output_name(const struct output *out)
 int check_output(const char *path, const struct stat *input, int force)
 {
     struct stat st;
+    if (lstat(path, &st) != 0 && errno == ENAMETOOLONG)
+        return fail_errno(path, errno, "cannot be written; name another output with -o");
     if (lstat(path, &st) != 0)
         return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot access it");
     if (S_ISLNK(st.st_mode) && stat(path, &st) != 0)
@@ -93,8 +95,18 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
     return code;
 }
 
+static int refused; /* errno of the last error, until take_output_error() */
+
+int take_output_error(void)
+{
+    const int error = refused;
+    refused = 0;
+    return error;
+}
+
 int fail_output(const struct output *out, int error)
 {
+    refused = error;
     return fail_errno(output_name(out), error, "cannot write");
 }
 
@@ -168,7 +180,7 @@ static int copy_to_temporary(struct output *out, const struct attributes *attrib
     error = copy_to_outlet(out->fd, (uint64_t)st.st_size, &out->outlet);
     if (!error) error = outlet_finish(&out->outlet);
     if (!error) error = set_attributes(fd, attributes);
-    if (!error && fsync(fd) != 0) error = errno;
+    if (!error) error = sync_file(fd);
     close(out->fd);
     out->fd = fd;
     return error;
@@ -183,6 +195,17 @@ static int rename_temporary(const struct output *out)
     if (!error) register_temporary(NULL);
     unlock_temporary();
     return error;
+}
+
+int check_on_disk(const char *source)
+{
+    const int error = find_refused_sync();
+    if (!error) return CODE_OK;
+    return fail(
+        CODE_ERROR, source,
+        "is not removed: what was made of it is complete, but maybe not on the disk yet, as "
+        "its file system refuses to sync it (%s); remove it yourself later",
+        strerror(error));
 }
 
 /* Gives the written file its name, and syncs the directory. 0 or errno; after an error a new name
@@ -211,7 +234,7 @@ int commit_output(struct output *out, const struct attributes *attributes)
     if (!error && out->is_file) {
         attributes = attributes ? attributes : &none;
         error = set_attributes(out->fd, attributes);
-        if (!error && fsync(out->fd) != 0) error = errno;
+        if (!error) error = sync_file(out->fd);
         if (!error) error = publish_output(out, attributes);
     }
     if (!error) {

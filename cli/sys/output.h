@@ -56,11 +56,17 @@ int take_held(struct output *out);
 /* Reports that writing has failed with that errno. */
 int fail_output(const struct output *out, int error);
 
+/* The errno of the last output that could not be written since the last call; 0: none. */
+int take_output_error(void);
+
 /* The write of an lmc_sink. Its error can be reported by fail_output(). */
 int write_output(void *user, const void *data, size_t size);
 
 /* Gives the output up, and leaves nothing behind. */
 void discard_output(struct output *out);
+
+/* Before a source is removed: reports that it stays, if a sync of the result was refused. */
+int check_on_disk(const char *source);
 
 /* Completes the output under its name, and syncs it; on errors reports them and discards it.
  * attributes NULL: those of a new file. */

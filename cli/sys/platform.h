@@ -82,11 +82,21 @@ char *copy_text(const char *text);
 
 /* -- paths and names as texts; nothing here looks at the disk -- */
 
+#ifdef O_PATH
+#define PARENT_FLAGS (O_PATH | O_DIRECTORY | O_CLOEXEC) /* it need not be readable */
+#else
+#define PARENT_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+#endif
+
 /* "directory/name", or a copy of directory if name is "". NULL: out of memory. */
 char *try_join_path(const char *directory, const char *name);
 
 /* The same, which never fails. To be freed. */
 char *join_path(const char *directory, const char *name);
+
+/* "directory/.NAME" and the suffix, for "directory/NAME"; or a hash of NAME, if no file can have
+ * that name. To be freed. */
+char *name_side_file(const char *path, const char *suffix);
 
 #define SUFFIX ".lmc"
 
@@ -157,6 +167,14 @@ LIKE_PRINTF(3, 4) int fail(enum exit_code code, const char *name, const char *fo
 /* The same for messages that are no errors. */
 #define say(...) ((void)fail(CODE_OK, __VA_ARGS__))
 
+/* From now on the messages of all other threads are dropped: the caller ends the process, and takes
+ * away what they work with. */
+void silence_other_threads(void);
+
+/* If `name`, for which a call failed with `error`, is a URL: the end of a message that says that
+ * lmc reads none. Else "". */
+const char *hint_for_url(const char *name, int error);
+
 /* For a failed system call; silent if standard output was closed. what: "cannot open it". */
 int fail_errno(const char *name, int error, const char *what);
 
@@ -179,6 +197,9 @@ void progress_start(const char *name, uint64_t total);
 
 /* Counts `size` bytes more. Draws the line again, five times a second. */
 void progress_add(uint64_t size);
+
+/* Of what was counted, size bytes will be counted again. */
+void progress_take_back(uint64_t size);
 
 /* To be called when the work is done, or has failed: removes the line, if there is one. */
 void progress_clear(void);

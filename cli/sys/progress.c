@@ -73,4 +73,6 @@ void progress_add(uint64_t size)
     }
 }
 
+void progress_take_back(uint64_t size) { progress.done -= size; }
+
 uint64_t progress_done(void) { return progress.done; }

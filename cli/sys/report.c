@@ -11,6 +11,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int line_is_shown; /* the progress line is on the terminal now */
 
+static int has_speaker; /* then only that thread reports */
+static pthread_t speaker;
+
+/* Called with the lock held. */
+static int is_silent(void) { return has_speaker && !pthread_equal(speaker, pthread_self()); }
+
+void silence_other_threads(void)
+{
+    pthread_mutex_lock(&lock);
+    has_speaker = 1;
+    speaker = pthread_self();
+    pthread_mutex_unlock(&lock);
+}
+
 /* Called with the lock held. */
 static void erase_line(void)
 {
@@ -28,9 +42,11 @@ void progress_clear(void)
 void draw_line(const char *text)
 {
     pthread_mutex_lock(&lock);
-    fprintf(stderr, "\r\033[K%s", text);
-    fflush(stderr);
-    line_is_shown = 1;
+    if (!is_silent()) {
+        fprintf(stderr, "\r\033[K%s", text);
+        fflush(stderr);
+        line_is_shown = 1;
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -55,18 +71,26 @@ int fail(enum exit_code code, const char *name, const char *format, ...)
     n += format_printable(line + n, size - n - 2, name);
     if (*name) n += (size_t)snprintf(line + n, size - n, ": ");
     format_printable(line + n, size - n, text);
-    fprintf(stderr, "%s\n", line); /* one write: lines of several processes do not mix */
+    if (!is_silent())
+        fprintf(stderr, "%s\n", line); /* one write: lines of several processes do not mix */
     pthread_mutex_unlock(&lock);
     if (line != spare) free(line);
     return (int)code;
 }
 
+const char *hint_for_url(const char *name, int error)
+{
+    if (error != ENOENT || !name || !strstr(name, "://")) return "";
+    return "; lmc reads no URLs: curl -L URL | lmc -d, or lmc_codec.open(URL) in Python";
+}
+
 int fail_errno(const char *name, int error, const char *what)
 {
-    const char *hint = "";
+    const char *hint = hint_for_url(name, error);
     if (error == EPIPE && name && strcmp(name, STANDARD_OUTPUT) == 0)
         return CODE_ERROR; /* the reader has closed the pipe: "lmc -l x.lmc | head" */
-    if (error == ENOSPC || error == EDQUOT) hint = "; free some space and try again";
+    if (error == ENOSPC || error == EDQUOT)
+        hint = "; free some space (df), or inodes (df -i), and try again";
     else if (error == EFBIG)
         hint = "; the file system or a limit of the shell (ulimit -f) allows no larger file";
     else if (error == EPIPE) hint = "; the reader has closed the pipe";

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "temporary.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <time.h>
 
 #include "attributes.h"
 #include "tree.h"
@@ -16,8 +18,33 @@ static struct {
     const char *last_name, *last_text;
 } temporary = {PTHREAD_MUTEX_INITIALIZER, NULL, -1, NULL, NULL};
 
+/* What would be left, as a message for a second signal, whose thread cannot wait for the lock of
+ * the temporary. */
+static struct {
+    pthread_mutex_t lock;
+    size_t size; /* 0: nothing */
+    char text[4096 + 64];
+} left = {PTHREAD_MUTEX_INITIALIZER, 0, ""};
+
+static void note_left(const char *path)
+{
+    static const char head[] = "lmc: ", tail[] = ": is left there\n";
+    const size_t cap = sizeof left.text - sizeof head - sizeof tail;
+    pthread_mutex_lock(&left.lock);
+    left.size = 0;
+    if (path) {
+        memcpy(left.text, head, sizeof head);
+        left.size = sizeof head - 1;
+        left.size += format_printable(left.text + left.size, cap, path);
+        memcpy(left.text + left.size, tail, sizeof tail);
+        left.size += sizeof tail - 1;
+    }
+    pthread_mutex_unlock(&left.lock);
+}
+
 void register_temporary(char *path)
 {
+    note_left(path);
     free(temporary.path);
     temporary.path = path;
     if (temporary.locked_fd >= 0) close(temporary.locked_fd);
@@ -30,21 +57,38 @@ void unlock_temporary(void) { pthread_mutex_unlock(&temporary.lock); }
 
 const char *registered_temporary(void) { return temporary.path; }
 
+/* Called with the lock held. */
+static void remove_registered(void)
+{
+    if (!temporary.path) return;
+    /* A directory on the path may be a link now, or no link any more: but the temporary directory
+     * that is open knows where it is. */
+    const int at = temporary.locked_fd < 0 ? -1 : openat(temporary.locked_fd, "..", PARENT_FLAGS);
+    const int error =
+        at < 0 ? remove_tree(AT_FDCWD, temporary.path) : remove_tree(at, base_name(temporary.path));
+    if (at >= 0) close(at);
+    if (!error) note_left(NULL);
+    else say(temporary.path, "cannot be removed: %s", strerror(error));
+}
+
 void remove_temporary(void)
 {
-    int error = 0;
     lock_temporary();
-    if (temporary.path) error = remove_tree(temporary.path);
-    if (error) say(temporary.path, "cannot be removed: %s", strerror(error));
+    remove_registered();
     register_temporary(NULL);
     unlock_temporary();
+}
+
+void change_last_words(const char *name, const char *text)
+{
+    temporary.last_name = name;
+    temporary.last_text = text;
 }
 
 void set_last_words(const char *name, const char *text)
 {
     lock_temporary();
-    temporary.last_name = name;
-    temporary.last_text = text;
+    change_last_words(name, text);
     unlock_temporary();
 }
 
@@ -55,38 +99,70 @@ void say_last_words(void)
     unlock_temporary();
 }
 
-static void *signal_thread(void *user)
+/* -- signals -- */
+
+static sigset_t signals; /* those that end lmc, which all threads block */
+
+/* Ends lmc by this signal, so that the parent process sees it. It also ends threads that wait for a
+ * file system that does not answer. */
+static void end_by(int number)
 {
-    sigset_t *set = (sigset_t *)user;
-    int number = 0;
-    if (sigwait(set, &number) != 0) return NULL;
-    lock_temporary();
-    if (temporary.path) remove_tree(temporary.path);
-    progress_clear();
-    if (temporary.last_text) say(temporary.last_name, "%s", temporary.last_text);
-    signal(number, SIG_DFL); /* ends by this signal, so that the parent process sees it */
-    pthread_sigmask(SIG_UNBLOCK, set, NULL);
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     raise(number);
     _exit(CODE_ERROR);
 }
 
+/* Ends lmc by a second signal, half a second after it, if the first one has not ended it by then.
+ * This works whatever other threads wait for: it takes no lock that they hold for long, and writes
+ * only if that cannot block. */
+static void *second_signal_thread(void *unused)
+{
+    const struct timespec grace = {0, 500000000};
+    struct pollfd out = {STDERR_FILENO, POLLOUT, 0};
+    int number = 0;
+    (void)unused;
+    if (sigwait(&signals, &number) != 0) return NULL;
+    nanosleep(&grace, NULL);
+    pthread_mutex_lock(&left.lock);
+    if (left.size && poll(&out, 1, 0) > 0) (void)!write(STDERR_FILENO, left.text, left.size);
+    end_by(number);
+    return NULL;
+}
+
+static void *signal_thread(void *unused)
+{
+    pthread_t thread;
+    int number = 0;
+    (void)unused;
+    if (sigwait(&signals, &number) != 0) return NULL;
+    if (pthread_create(&thread, NULL, second_signal_thread, NULL) != 0)
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* the second one ends lmc without a word */
+    lock_temporary();
+    silence_other_threads();
+    progress_clear();
+    remove_registered();
+    if (temporary.last_text) say(temporary.last_name, "%s", temporary.last_text);
+    end_by(number);
+    return NULL;
+}
+
 void watch_signals(void)
 {
-    static sigset_t set;
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     pthread_t thread;
-    sigemptyset(&set);
+    sigemptyset(&signals);
     for (unsigned i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction action;
         if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) /* nohup */
-            sigaddset(&set, numbers[i]);
+            sigaddset(&signals, numbers[i]);
     }
     signal(SIGPIPE, SIG_IGN); /* then writing fails with EPIPE, and lmc can clean up */
     signal(SIGXFSZ, SIG_IGN); /* the same with EFBIG */
     signal(SIGIO, SIG_IGN);   /* sent if a program waits for a lease of look.c */
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (pthread_create(&thread, NULL, signal_thread, &set) == 0) pthread_detach(thread);
-    else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    if (pthread_create(&thread, NULL, signal_thread, NULL) == 0) pthread_detach(thread);
+    else pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
 }
 
 static char *temporary_name_in(const char *directory)
@@ -101,11 +177,23 @@ char *temporary_name_beside(const char *path)
     return name;
 }
 
+/* mkstemp() replaces the Xs by these */
+static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+
+void draw_temporary_name(char name[12])
+{
+    static uint64_t number;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    const uint64_t seed[] = {(uint64_t)t.tv_sec, (uint64_t)t.tv_nsec, (uint64_t)getpid(), number++};
+    uint64_t hash = hash_bytes(FNV_START, seed, sizeof seed);
+    memcpy(name, ".lmc-XXXXXX", 12);
+    for (char *x = name + 5; *x; x++, hash /= sizeof characters - 1)
+        *x = characters[hash % (sizeof characters - 1)];
+}
+
 int is_temporary_name(const char *path)
 {
-    /* mkstemp() replaces the Xs by these */
-    static const char characters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     for (;; path++) {
         if (strncmp(path, ".lmc-", 5) == 0 && strcspn(path, "/") == 11 &&
             strspn(path + 5, characters) == 6)
@@ -151,12 +239,21 @@ int link_unnamed(int fd, const char *path)
 
 /* Locks a file or directory with a temporary name while its process runs. Without the lock,
  * say_left_behind() may report it while it is in use. */
-static int lock_made(const char *made, int fd)
+static void lock_made(int fd) { (void)!flock(fd, LOCK_EX | LOCK_NB); }
+
+/* Makes a directory, and opens it, below a descriptor: what is made is what is opened. path: its
+ * path, which gets its name. 0 or errno. */
+static int make_directory(int parent, char *path, int *fd)
 {
-    int locked = fd;
-    if (fd < 0) locked = open(made, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (locked >= 0) (void)!flock(locked, LOCK_EX | LOCK_NB);
-    return fd < 0 ? locked : -1; /* a file is locked by its own descriptor */
+    char *name = path + strlen(path) - 11;
+    int result;
+    do {
+        draw_temporary_name(name);
+        result = mkdirat(parent, name, 0700);
+    } while (result != 0 && errno == EEXIST);
+    if (result != 0) return errno;
+    *fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return 0;
 }
 
 static int is_left_behind(const char *path)
@@ -197,20 +294,27 @@ void say_left_behind(const char *path)
 
 int create_temporary(const char *path, int *fd, const char **name)
 {
-    char *made = temporary_name_beside(path);
-    int error = 0;
+    char *made = temporary_name_beside(path), *above = directory_of(path);
+    const int parent = open(above, PARENT_FLAGS);
+    int error = parent < 0 ? errno : 0, opened = -1;
+    free(above);
     lock_temporary();
-    if (fd ? (*fd = mkstemp(made)) >= 0 : mkdtemp(made) != NULL) {
+    if (!error && fd) error = (*fd = mkstemp(made)) >= 0 ? 0 : errno;
+    else if (!error) error = make_directory(parent, made, &opened);
+    if (!error) {
         register_temporary(made);
-        temporary.locked_fd = lock_made(made, fd ? *fd : -1);
-    } else error = errno;
+        temporary.locked_fd = opened; /* a file is locked by its own descriptor */
+        lock_made(fd ? *fd : opened);
+    }
     unlock_temporary();
+    if (parent >= 0) close(parent);
     if (error) {
         free(made);
         if (error == ENOENT) {
             char *directory = directory_of(path);
             const int code =
-                fail(CODE_ERROR, path, "cannot create it: there is no directory %.400s", directory);
+                fail(CODE_ERROR, path, "cannot create it: there is no directory %.400s%s",
+                     directory, hint_for_url(path, error));
             free(directory);
             return code;
         }

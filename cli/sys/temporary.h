@@ -2,10 +2,11 @@
  * SPDX-License-Identifier: MIT
  *
  * At most one is registered at a time. A special thread waits for the signals that end a process:
- * it takes the lock, keeps it, and removes what is registered. Any other thread must hold the lock
- * while it creates or renames something under the temporary name, so at any moment what exists
- * there is registered. Never allocate while holding the lock: running out of memory also takes the
- * lock, and would wait for itself.
+ * it takes the lock, keeps it, and removes what is registered. A second signal ends the process
+ * even if that cannot be done, and names what is left. Any other thread must hold the lock while it
+ * creates or renames something under the temporary name, so at any moment what exists there is
+ * registered. Never allocate while holding the lock: running out of memory also takes the lock, and
+ * would wait for itself.
  */
 #pragma once
 
@@ -26,6 +27,9 @@ void remove_temporary(void);
 
 /* Sets the message "lmc: NAME: TEXT" if a signal or lack of memory ends lmc. NULL: no message. */
 void set_last_words(const char *name, const char *text);
+
+/* The same, called with the lock held. */
+void change_last_words(const char *name, const char *text);
 void say_last_words(void);
 
 /* To be called before any other thread is started: all threads inherit the mask. */
@@ -33,6 +37,9 @@ void watch_signals(void);
 
 /* A pattern for mkstemp() or mkdtemp() in the directory of path. To be freed. */
 char *temporary_name_beside(const char *path);
+
+/* Draws a name like those. Does not allocate. */
+void draw_temporary_name(char name[12]);
 
 /* Whether path, or a directory above it, has a name like those of temporary_name_beside(). */
 int is_temporary_name(const char *path);

@@ -27,6 +27,7 @@ struct listing {
     size_t n_followed;   /* entries that are followed */
     size_t n_outside;    /* links to directories outside of the tree, not followed */
     size_t n_special;    /* links to devices, pipes and sockets, unless kept by LINKS_KEEP */
+    int is_cut;          /* there are more entries than were allowed; not all are listed */
     size_t n_unreadable; /* directories; the first MOST_NAMED were reported */
     char **others;       /* sockets, pipes, devices */
     size_t n_others;
@@ -54,26 +55,31 @@ int list_names(struct listing *l, const char *directory);
  * for files and directories, as a few links can lead to any number of them; 0: none. */
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most);
 
-/* Gives the owner all rights to the listed directories below root. Returns as remove_listed(). */
-int open_up_listed(const struct listing *l, const char *root);
-
-/* Removes what was listed below root and nothing else: newer files stay, with their directories. 0,
- * or errno and *stopped_at: what could not be removed. May run with the lock of temporary.h. */
-int remove_listed(const struct listing *l, const char *root, const struct entry **stopped_at);
+/* Gives the owner all rights to a directory that was seen at a name, below a descriptor or
+ * AT_FDCWD, if they lack. What has come in its place keeps its mode. If this fails, later steps
+ * fail, and report it. */
+void open_up(int at, const char *name, const struct stat *seen);
 
 /* -- moving, exchanging and removing (replace.c) --
  *
  * All functions return 0 or errno. They report only what they could not undo.
  */
 
-/* Moves a file or tree to a path that must not exist, by one call if the system can. Else a hard
- * link gets the name; or, if that is impossible, something empty, which rename() replaces. */
+/* Moves a file or tree to a path that must not exist, by one call if the system can. Else a file
+ * gets the name by a hard link; or, if that is impossible, an empty file does, which rename()
+ * replaces. */
 int move_without_overwriting(const char *from, const char *to);
+
+/* The same for two names in one directory. may_link 0: no hard link is made. If `from` is not ours,
+ * the system may allow a link to it, and then to remove neither the file nor the link: so it is in
+ * directories with the sticky bit. */
+int move_below(int directory, const char *from, const char *to, int may_link);
 
 /* Exchanges two names, by one call if the system can. Else *is_aside: `to` was moved to `aside`. */
 int exchange_names(const char *from, const char *to, char *aside, int *is_aside);
 
-/* Removes the file or tree at path, however deep it is. Follows no links, and enters no mounted
- * file systems. After an error, goes on with the rest, and returns the error. This includes lack of
- * memory, which may be the reason for the call: so it does not end the process. */
-int remove_tree(const char *path);
+/* Removes the file or tree at path, below a descriptor or AT_FDCWD, however deep it is. Follows no
+ * link that the path names or that is below it, and enters no mounted file systems. After an error,
+ * goes on with the rest, and returns the error. This includes lack of memory, which may be the
+ * reason for the call: so it does not end the process. */
+int remove_tree(int at, const char *path);

@@ -152,38 +152,66 @@ static int check_target_links(const struct apply *a, const struct archive *archi
 {
     struct links links, before = {0};
     int code = CODE_OK;
-    if (!a->is_tree || a->o->force) return CODE_OK;
+    if (!a->is_tree) return CODE_OK;
     if (read_links(&links, archive->reader) != 0) return fail_bad_links(archive->name);
-    if (a->has_last && read_links(&before, a->last.reader) != 0)
+    if (!a->o->force && a->has_last && read_links(&before, a->last.reader) != 0)
         code = fail_bad_links(a->last.name);
-    if (code == CODE_OK)
+    if (code == CODE_OK && !a->o->force)
         code = check_old_links(a->path, &links, &before, archive->reader, archive->name);
     free_links(&before);
     free_links(&links);
     return code;
 }
 
-/* *next: the first delta that was not applied to the identified target yet; n_deltas: all were. */
+/* Sets a->base, if the target holds what the delta restores. Then, if is_last, updates links. */
+static int look_for_result(struct apply *a, const struct delta *d, int is_last, int is_viewed)
+{
+    struct archive archive;
+    struct base *b = a->bases.list;
+    if (!is_viewed && !same_fingerprint(b->fingerprint, d->fingerprint)) return CODE_OK;
+    int code = open_delta(a, d, &archive, NULL);
+    if (code == CODE_OK && is_viewed)
+        b = find_view_like(b, archive.reader, d->fingerprint, &a->base_options, &code);
+    if (code == CODE_OK && b && holds_result(b, &archive)) {
+        if (is_last) code = check_target_links(a, &archive);
+        if (is_last && code == CODE_OK) code = update_target_links(a, &archive);
+        a->base = b;
+    }
+    close_archive(&archive);
+    return code;
+}
+
+/* Sets a->base, if the target is the base of the delta. */
+static int look_for_base(struct apply *a, const struct delta *d, int is_viewed)
+{
+    struct archive archive;
+    struct base *const b = a->bases.list;
+    if (!is_viewed) {
+        a->base = same_fingerprint(b->fingerprint, d->wanted) ? b : NULL;
+        return CODE_OK;
+    }
+    int code = open_delta(a, d, &archive, NULL);
+    if (code == CODE_OK) a->base = find_view(b, &archive, &a->base_options, &code);
+    if (code == CODE_OK && !a->base)
+        a->base = find_other_view(b, &archive, &a->base_options, &code);
+    close_archive(&archive);
+    return code;
+}
+
+/* *next: the first delta that was not applied to the identified target yet; n_deltas: all were. The
+ * second round reads the target in other ways (base.h). */
 static int find_next(struct apply *a, size_t *next)
 {
-    const struct base *b = a->bases.list;
-    for (size_t i = a->n_deltas + 1; i-- > 0;) {
-        int is_done = 0;
-        if (i > 0 && same_fingerprint(b->fingerprint, a->deltas[i - 1].fingerprint)) {
-            struct archive archive;
-            int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
-            is_done = code == CODE_OK && holds_result(b, &archive);
-            if (is_done && i == a->n_deltas) code = check_target_links(a, &archive);
-            if (is_done && i == a->n_deltas && code == CODE_OK)
-                code = update_target_links(a, &archive);
-            close_archive(&archive);
-            if (code != CODE_OK) return code;
+    int code = CODE_OK;
+    a->base = NULL;
+    for (int is_viewed = 0; is_viewed < 2; is_viewed++)
+        for (*next = a->n_deltas + 1; *next && (*next)--;) {
+            const size_t i = *next;
+            if (i > 0) code = look_for_result(a, &a->deltas[i - 1], i == a->n_deltas, is_viewed);
+            if (code == CODE_OK && !a->base && i < a->n_deltas)
+                code = look_for_base(a, &a->deltas[i], is_viewed);
+            if (code != CODE_OK || a->base) return code;
         }
-        if (is_done || (i < a->n_deltas && same_fingerprint(b->fingerprint, a->deltas[i].wanted))) {
-            *next = i;
-            return CODE_OK;
-        }
-    }
     return fail_target(a, &a->deltas[0]);
 }
 
@@ -207,7 +235,8 @@ static void keep_last(struct apply *a, const struct archive *delta)
     a->last = *delta;
     a->has_last = 1;
     open_place(&a->last_place, a->path, get_last_file, a, 0);
-    const lmc_base view = {snapshot_info(a->last.reader).n_files, get_last_file, read_last, a};
+    const lmc_base view = {
+        snapshot_info(a->last.reader).n_files, get_last_file, read_last, a, {0, 0}};
     a->last_view = view;
     free_bases(&a->bases);
 }
@@ -270,8 +299,8 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
 /* w: delta and journal are set. *status: the library's; LMC_ERR_BASE_WRONG is not reported. */
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
 {
-    lmc_restore_options options = {0};
-    const lmc_stream stream = {stream_delta, w};
+    lmc_restore_options options = LMC_RESTORE_OPTIONS();
+    const lmc_stream stream = {stream_delta, w, {0, 0}};
     int code;
     open_place(&w->reading, root, get_delta_file, w->delta, 0);
     options.parallel = &w->delta->o->parallel;
@@ -361,10 +390,11 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
         code = open_snapshot_source(&s, d->path, &o);
         if (code == CODE_OK) code = run_restore(&r, &s, base);
         if (code == CODE_OK) code = check_bases(&o);
-        if (code == CODE_OK && r.is_tree) code = make_links(r.tree.root, &r.links, d->name);
+        if (code == CODE_OK && r.is_tree) code = make_links(r.tree.root, &r.again.links, d->name);
         if (code != CODE_OK) {
             discard_restore(&r);
         } else if (r.is_tree) { /* all listed files were the base's, and may be removed */
+            close_files_of_bases(&a->bases);
             code = put_tree(&r.tree, NULL, &a->st);
         } else {
             complete_attributes(&r.attributes, &a->st);
@@ -465,12 +495,11 @@ static int apply_all(struct apply *a)
         if (code == CODE_OK) code = find_next(a, &next);
         if (code == CODE_OK) code = forget_journal(a);
         if (code == CODE_OK) say_done(a, next);
-        if (code == CODE_OK && next < a->n_deltas)
-            code = prepare_base(a->bases.list, &a->base_options);
+        if (code == CODE_OK && next < a->n_deltas) code = prepare_base(a->base, &a->base_options);
     }
     for (; next < a->n_deltas && code == CODE_OK; next++) {
         const struct delta *d = &a->deltas[next];
-        code = apply_delta(a, d, a->has_last ? &a->last_view : &a->bases.list->source, TARGET_KNOWN,
+        code = apply_delta(a, d, a->has_last ? &a->last_view : &a->base->source, TARGET_KNOWN,
                            &is_wrong);
         if (is_wrong)
             code = fail(CODE_BASE, a->name,

@@ -179,6 +179,7 @@ struct apply {
     /* the target as a base of files */
     struct options base_options;
     struct bases bases;
+    struct base *base; /* of these, or a view of one: the target as it was identified */
     /* the delta that was applied last: its files are those of the target now */
     struct archive last;
     int has_last;

@@ -35,7 +35,7 @@ static int check_file(const struct apply *a, const char *full, enum target look)
     int fd = open(full, O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == EACCES && (a->o->force || look == TARGET_HALF) &&
         stat(full, &st) == 0) { /* its mode is set at the end */
-        (void)!chmod(full, (st.st_mode & 07777) | 0600);
+        (void)set_mode_of_seen(AT_FDCWD, full, &st, (st.st_mode & 07777) | 0600);
         fd = open(full, O_RDWR | O_CLOEXEC);
     }
     if (fd < 0 && errno == EACCES && !a->o->force && (st.st_mode & 0200) == 0)
@@ -107,7 +107,7 @@ static int set_delta_attributes(const char *root, const char *full, const lmc_fi
         attributes.mode = kept_mode(st.st_mode, S_ISDIR(st.st_mode));
     }
     if (!error) error = set_attributes(fd, &attributes);
-    if (!error && fsync(fd) != 0 && errno != EINVAL) error = errno;
+    if (!error) error = S_ISDIR(st.st_mode) ? sync_directory(fd) : sync_file(fd);
     if (fd >= 0) close(fd);
     return error ? fail_errno(full, error, "cannot set its mode and time") : CODE_OK;
 }
@@ -117,7 +117,7 @@ int set_all_attributes(const char *root, const struct archive *delta, int is_str
     const lmc_base all = files_of_archive(delta);
     const lmc_file **files = sort_files(&all);
     int code = CODE_OK;
-    for (size_t i = all.n_files; i-- > 0 && code == CODE_OK;) {
+    for (size_t i = all.n_files; i && i-- && code == CODE_OK;) {
         char *full = join_path(root, files[i]->path);
         code = set_delta_attributes(root, full, files[i], is_strict);
         free(full);

@@ -4,6 +4,7 @@
 #include "verbs.h"
 
 #include "../format/json.h"
+#include "../format/print.h"
 #include "../../formats/container.h"
 #include "../format/scan.h"
 #include "../input/base.h"
@@ -47,7 +48,7 @@ static uint64_t place_of_piece(const struct extract *e)
 static void next_piece(struct extract *e)
 {
     e->left--;
-    for (unsigned i = e->n_outer; i-- > 0;) {
+    for (unsigned i = e->n_outer; i && i--;) {
         if (++e->digits[i] < e->slice.count[i]) return;
         e->digits[i] = 0;
     }
@@ -60,7 +61,7 @@ static void plan_extract(struct extract *e, uint64_t element)
     const lmc_tensor *t = e->tensor;
     unsigned i = t->rank;
     uint64_t stride = element;
-    for (unsigned k = t->rank; k-- > 0;) {
+    for (unsigned k = t->rank; k && k--;) {
         e->stride[k] = e->view ? e->view->strides[k] * element : stride;
         stride *= t->shape[k];
     }
@@ -74,6 +75,14 @@ static void plan_extract(struct extract *e, uint64_t element)
     e->left = e->piece != 0;
     for (unsigned k = 0; k < i; k++) e->left *= e->slice.count[k];
     memset(e->digits, 0, sizeof e->digits);
+}
+
+static uint64_t planned_bytes(const struct extract *e)
+{
+    uint64_t size = e->piece * e->left;
+    for (unsigned i = 0; e->view && i < e->view->rank; i++)
+        size *= e->slice.count[i]; /* no overflow: the parser checked the whole shape */
+    return size;
 }
 
 static int write_part(struct output *out, const void *data, size_t size)
@@ -127,7 +136,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
 static int copy_large_piece(struct extract *e)
 {
     struct passing p = {e, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
-    const lmc_stream stream = {pass_on, &p};
+    const lmc_stream stream = {pass_on, &p, {0, 0}};
     lmc_tensor tensor = *e->tensor;
     enum lmc_status status = LMC_OK;
     size_t got;
@@ -345,6 +354,39 @@ static int follow_file(const struct archive *a, struct options *options, char **
     return code;
 }
 
+/* Elements of a view may share bytes, as those of torch.Tensor.expand() do: 1 KB of a hostile file
+ * can say 2^62 bytes. No honest view is much larger than all files together, which themselves have
+ * at most MAX_RATIO bytes for each byte of a snapshot (spec, section 9). */
+#define VIEWS_ROOM ((uint64_t)64 << 20)
+enum { VIEWS_RATIO = 64, MAX_RATIO = 123362 };
+
+static uint64_t times(uint64_t a, uint64_t b) { return b > UINT64_MAX / a ? UINT64_MAX : a * b; }
+
+static uint64_t most_bytes(const struct archive *a)
+{
+    const lmc_base files = files_of_archive(a);
+    uint64_t total = 0, most, most_of_snapshot = UINT64_MAX;
+    for (size_t i = 0; i < files.n_files; i++) total += files.get_file(files.user, i)->size;
+    most = times(VIEWS_RATIO, total);
+    if (!a->plain && !a->is_delta) most_of_snapshot = times(MAX_RATIO, archive_size(a));
+    if (most > most_of_snapshot) most = most_of_snapshot;
+    return most < UINT64_MAX - VIEWS_ROOM ? most + VIEWS_ROOM : UINT64_MAX;
+}
+
+/* total: of the bytes that are asked for; UINT64_MAX: or more. */
+static int check_total(const struct extract *e, uint64_t total, const struct options *o)
+{
+    const uint64_t most = most_bytes(e->archive);
+    char asked[SIZE_TEXT], allowed[SIZE_TEXT];
+    if (total <= most || o->force) return CODE_OK;
+    format_size(asked, sizeof asked, total);
+    format_size(allowed, sizeof allowed, most);
+    return fail(CODE_ERROR, e->archive->name,
+                "the tensors would take %s, far more than their file: elements share its bytes "
+                "(expand() of PyTorch); without -f at most %s are written",
+                asked, allowed);
+}
+
 static int open_cat_output(const struct extract *e, const struct options *o)
 {
     return open_output(e->out, file_of_output(o), &e->archive->st, o->force);
@@ -410,7 +452,7 @@ static int write_safetensors_header(struct output *out, const struct chosen *lis
     }
     end_json(&w, '}');
     if (fflush(f) != 0) check_memory(NULL);
-    fprintf(f, "%*s", (int)(-size & 7), "");
+    fprintf(f, "%*s", (int)(7 - (size + 7) % 8), "");
     close_text(f, &text);
     for (unsigned i = 0; i < 8; i++) text[i] = (char)((uint64_t)(size - 8) >> 8 * i & 255);
     int code = write_part(out, text, size);
@@ -425,8 +467,11 @@ static int cat_safetensors(struct extract *e, struct selection *c, char *const *
     uint64_t total = 0;
     int code = choose_tensors(c, e->archive, names, n, options->file);
     if (code == CODE_OK) code = check_chosen(e->archive, c->list, c->n);
+    for (size_t i = 0; i < c->n; i++)
+        total += c->list[i].tensor.size < UINT64_MAX - total ? c->list[i].tensor.size
+                                                             : UINT64_MAX - total;
+    if (code == CODE_OK) code = check_total(e, total, options);
     if (code == CODE_OK) code = open_cat_output(e, options);
-    for (size_t i = 0; i < c->n; i++) total += c->list[i].tensor.size;
     progress_start(e->archive->name, total);
     if (code == CODE_OK) code = write_safetensors_header(e->out, c->list, c->n, options);
     for (size_t i = 0; i < c->n && code == CODE_OK; i++) {
@@ -447,9 +492,10 @@ static int cat_one(struct extract *e, struct selection *c, const char *name,
     int code = name ? find_tensor(e, c, name, options->file, &has_slice) : find_only_tensor(e, c);
     if (code == CODE_OK) code = plan_widening(e, options);
     if (code == CODE_OK) code = plan_cat(e, has_slice);
+    if (code == CODE_OK) code = check_total(e, planned_bytes(e), options);
     if (code == CODE_OK) code = open_cat_output(e, options);
     if (code != CODE_OK) return code;
-    progress_start(e->archive->name, e->view ? e->tensor->size : e->piece * e->left);
+    progress_start(e->archive->name, planned_bytes(e));
     if (options->npy) code = write_npy_header(e);
     return code == CODE_OK ? copy_pieces(e) : code;
 }

@@ -3,6 +3,7 @@
 
 #include "../input/archive.h"
 #include "../../formats/pattern.h"
+#include "../../formats/torch.h"
 
 /* -- tensors -- */
 
@@ -68,12 +69,6 @@ static int is_wanted(const struct wanted *w, const char *name)
     return result;
 }
 
-/* Whether an item of the list is no tensor, but other bytes of a container: "@data.pkl". */
-static int is_no_tensor(const lmc_tensor *t)
-{
-    return t->name[0] == '@' && strcmp(t->dtype, "BYTES") == 0;
-}
-
 /* The names of the views, in order. To be freed. */
 static const char **sort_view_names(const struct container *inside)
 {
@@ -106,7 +101,7 @@ static void choose_of_file(struct selection *c, struct archive *a, size_t file,
     if (!w->is_listed) (void)look_inside(inside, a, file);
     views = sort_view_names(inside);
     for (size_t k = 0; k < f->n_tensors; k++)
-        if ((w->is_exact || !is_no_tensor(&f->tensors[k])) &&
+        if ((w->is_exact || !torch_is_description(&f->tensors[k])) &&
             !bsearch((const void *)&f->tensors[k].name, (const void *)views, inside->n_views,
                      sizeof *views, compare_texts) &&
             is_wanted(w, f->tensors[k].name))

@@ -28,7 +28,7 @@ static int protect_chain(const char *path, const char *snapshot, const struct op
 static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
                        const struct output *out)
 {
-    const lmc_stream stream = {read_stream, s};
+    const lmc_stream stream = {read_stream, s, {0, 0}};
     char byte;
     size_t more = 0;
     enum lmc_status status = lmc_writer_write_stream(writer, &stream);
@@ -78,17 +78,15 @@ static lmc_file describe_file(const char *path, const struct stat *st)
 static int add_source(struct source *s, struct members *m, size_t number, lmc_writer *writer,
                       const struct output *out)
 {
-    const struct member *member = &m->list[number];
+    struct member *member = &m->list[number];
     lmc_file file = describe_file(member->path, &s->st);
     int code = fit_quantizers(m, number);
     if (code != CODE_OK) return code;
+    if (m->links.n) s->crc = &member->crc;
     file.size = s->size;
     file.tensors = member->tensors;
     file.n_tensors = member->n_tensors;
-    file.base_parts = member->parts;
-    file.n_base_parts = member->n_parts;
-    file.twin = member->whole.twin;
-    enum lmc_status status = lmc_writer_begin_file(writer, &file, m->o->dtype);
+    enum lmc_status status = begin_member(writer, member, &file, m->o->dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
     code = feed_source(s, writer, m, out);
     if (code != CODE_OK) return code;
@@ -122,14 +120,15 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
 static int remove_source(const struct listing *l, const char *path, const struct look *look,
                          const char *snapshot, const struct options *o)
 {
-    int code = verify_snapshot(snapshot, path, l, 0, 0, o);
+    int code = verify_snapshot(snapshot, path, l, 0, NULL, o);
     if (code == CODE_OK) code = protect_chain(path, NULL, o);
+    if (code == CODE_OK) code = check_on_disk(path);
     return code == CODE_OK ? remove_unchanged(l, path, look, snapshot, o) : code;
 }
 
 /* What is known after a snapshot was written. */
 struct written {
-    struct base_use use;
+    lmc_writer_info info;
     int is_useless; /* nothing was coded against the base; the output was discarded */
     int is_unsized; /* a pipe that begins without tensors: no base can match it */
     uint64_t from, to;
@@ -142,9 +141,9 @@ static void say_written(const struct written *w, const char *name, const struct 
     const struct bases *bases = o->bases;
     say_unused_bases(1, o);
     if (w->is_useless) return; /* the snapshot is written once more */
-    if (bases->n && w->use.is_measured && w->use.predicted_size && o->verbosity >= 2)
+    if (bases->n && w->info.from_base_size && o->verbosity >= 2)
         say(name, "%.2f %% of the bytes are coded against %.300s",
-            percent(w->use.predicted_size, w->use.size), bases->list[0].name);
+            percent(w->info.from_base_size, w->info.coded_size), bases->list[0].name);
     say_sizes(o, name, w->from, w->to, w->from, w->start);
 }
 
@@ -254,10 +253,10 @@ static int write_members(struct members *m, struct source *s, const char *path,
     if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base);
     for (size_t i = 0; i < m->n && code == CODE_OK; i++)
         code = s ? add_source(s, m, i, writer, &out) : add_member_of_tree(m, i, writer, &out);
-    code = finish_snapshot(code, writer, &out, m, &w->use);
+    code = finish_snapshot(code, writer, &out, m, &w->info);
     if (code == CODE_OK) code = protect_chain(path, snapshot, o);
     if (code != CODE_OK) discard_output(&out);
-    w->is_useless = code == CODE_OK && base && w->use.is_measured && w->use.predicted_size == 0;
+    w->is_useless = code == CODE_OK && base && w->info.from_base_size == 0;
     w->from = progress_done();
     if (code == CODE_OK && !w->is_useless) code = commit_output(&out, &attributes);
     else if (code == CODE_OK && is_repeatable) discard_output(&out);
@@ -290,7 +289,7 @@ int compress_file(const char *path, int is_named, const struct options *o)
     struct written w = {0};
     struct look look = {0};
     if (check_regular(path, o->to_stdout || o->output) != CODE_OK) return CODE_ERROR;
-    if (has_suffix(path) && !o->force)
+    if (has_suffix(path) && !o->force && access(path, F_OK) == 0)
         return fail(CODE_ERROR, path,
                     "is named " SUFFIX
                     " already; use -f to compress it again, or -d to restore it");
@@ -303,6 +302,7 @@ int compress_file(const char *path, int is_named, const struct options *o)
             "is the side file of an lmc apply that is running or was killed; finish that first");
     if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK) return CODE_ERROR;
     if (check_output_name(o) != CODE_OK) return CODE_ERROR;
+    if (o->remove_source && check_no_link(path) != CODE_OK) return CODE_ERROR;
     char *snapshot = name_snapshot(path, o);
     if (o->remove_source) look = look_at(path);
     int code = open_source(&s, path);
@@ -384,21 +384,16 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
 int compress_directory(const char *path, const struct options *o)
 {
     struct listing l = {0};
-    struct stat st;
     char *root = copy_without_slashes(path), *snapshot = name_snapshot(root, o);
     const char *name = base_name(root);
     struct look look = {0};
     int code;
     if (o->remove_source) look = look_at(root);
-    if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode))
-        code =
-            fail(CODE_ERROR, root,
-                 "is a link to a directory, and --rm does not follow links; name that directory");
+    if (o->remove_source && check_no_link(root) != CODE_OK) code = CODE_ERROR;
     else if (snapshot && (!o->output || goes_into_directory(o)) && (*name == '/' || is_dot(name)))
         code = fail(CODE_ERROR, path,
                     "has no name from which the output's can be made; name the output with -o");
-    else code = check_finished(root, CODE_ERROR);
-    if (code == CODE_OK) code = check_output_name(o);
+    else code = check_output_name(o);
     if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, o);
     if (code == CODE_OK && o->remove_source && l.n_others)
         code = fail(CODE_ERROR, root,

@@ -338,7 +338,8 @@ static void print_json_diff(struct diff *d, const struct rest_rows *rest)
     put_json_number(&w, "size", size);
     put_json_sizes(&w, &sum);
     put_json_rest(&w, "outside_tensors", rest->list, rest->n_files);
-    put_json_rest(&w, "links", rest->list + rest->n_files, rest->n - rest->n_files);
+    put_json_rest(&w, "links", rest->n ? rest->list + rest->n_files : NULL,
+                  rest->n - rest->n_files);
     end_json_line(&w);
 }
 

@@ -8,6 +8,7 @@
 #include "verbs.h"
 
 #include "../input/base.h"
+#include "../input/second_look.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
@@ -68,6 +69,8 @@ int recode_snapshot(const char *tip, const char *onto, const struct options *o)
     if (code == CODE_OK) code = find_base_of_archive(&a, &own, o);
     if (code == CODE_OK) code = read_archive_index(&a, own);
     if (code == CODE_OK && base) code = prepare_onto(base, &a, o);
+    if (code == CODE_OK && has_hashes(&a)) /* new ones would hide that these are wrong */
+        code = check_hashes(tip, own, o);
     if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
     if (code == CODE_OK) code = recode_onto(&a, base, output, o);
     close_archive(&a);

@@ -5,7 +5,10 @@
 
 #include "../input/base.h"
 #include "../input/options.h"
+#include "../input/source_tree.h"
 #include "../job/restorer.h"
+#include "../sys/look.h"
+#include "../sys/output.h"
 
 static int verify_file(const char *root, const struct seen_file *file, unsigned char *buffer)
 {
@@ -30,17 +33,16 @@ static int verify_file(const char *root, const struct seen_file *file, unsigned 
     return code;
 }
 
-static int remove_snapshot(const struct restore *r)
+/* look: taken before the snapshot was read */
+static int remove_snapshot(const struct restore *r, const struct look *look)
 {
     unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     int code = CODE_OK;
-    for (size_t i = 0; i < r->seen.n && code == CODE_OK; i++)
-        if (!r->seen.list[i].is_directory)
-            code = verify_file(r->tree.target, &r->seen.list[i], buffer);
+    for (size_t i = 0; i < r->again.seen.n && code == CODE_OK; i++)
+        if (!r->again.seen.list[i].is_directory)
+            code = verify_file(r->tree.target, &r->again.seen.list[i], buffer);
     free(buffer);
-    if (code == CODE_OK && unlink(r->input) != 0)
-        code = fail_errno(r->input, errno, "cannot remove it");
-    return code;
+    return code == CODE_OK ? remove_unchanged(NULL, r->input, look, NULL, r->o) : code;
 }
 
 char *name_target(const char *path, int is_part, const struct options *o, int *code)
@@ -68,6 +70,9 @@ int restore_file(const char *path, const struct options *o)
     const char *source = o->remove_source ? path : NULL;
     char *target = NULL;
     double start = now();
+    struct look look = {0};
+    if (o->remove_source && check_no_link(path) != CODE_OK) return CODE_ERROR;
+    if (o->remove_source) look = look_at(path);
     int code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK) target = name_target(path, 0, o, &code);
     init_restore(&r, path, target, o);
@@ -85,7 +90,8 @@ int restore_file(const char *path, const struct options *o)
             "how much",
             (unsigned long long)r.n_quantised, r.n_quantised == 1 ? "" : "s");
     close_source(&s);
-    if (code == CODE_OK && o->remove_source) code = remove_snapshot(&r);
+    if (code == CODE_OK && o->remove_source) code = check_on_disk(path);
+    if (code == CODE_OK && o->remove_source) code = remove_snapshot(&r, &look);
     free_restore(&r);
     free(target);
     return code;
@@ -120,13 +126,11 @@ int test_file(const char *path, const struct options *o)
         if (o->verbosity > 0 && found == CODE_OK) say_payload(&r, &s);
         else if (found != CODE_OK) say(s.name, "its payload is intact");
         code = found;
-    } else if (code == CODE_OK && o->hashes && !r.has_hashes)
-        code =
-            fail(CODE_ERROR, s.name, "it is intact, but has no hashes: 'lmc --hash' writes them");
-    else if (code == CODE_OK && wants_summary(o))
+    } else if (code == CODE_OK) code = check_has_hashes(&r.again);
+    if (code == CODE_OK && !r.again.lacks_base && wants_summary(o))
         say(s.name, "ok, %llu file%s, %llu bytes%s, %.0f MB/s", (unsigned long long)r.n_files,
             r.n_files == 1 ? "" : "s", (unsigned long long)r.total,
-            r.has_hashes ? ", SHA-256 of all of them" : "",
+            r.again.has_hashes ? ", SHA-256 of all of them" : "",
             (double)r.total / 1e6 / (now() - start + 1e-9));
     free_restore(&r);
     close_source(&s);

@@ -4,6 +4,7 @@
 #include "../input/base.h"
 #include "../input/links.h"
 #include "../input/archive.h"
+#include "../input/second_look.h"
 #include "../job/restored_tree.h"
 #include "../sys/output.h"
 #include "../../formats/pattern.h"

@@ -131,27 +131,31 @@ static void print_row(const struct salvage *s, int indent, const char *state, ui
               name);
 }
 
-static const char *name_state(uint64_t size, uint64_t lost, int confirmed)
+static const char *name_state(uint64_t size, uint64_t lost, enum lmc_status confirmed)
 {
-    return confirmed < 0 ? "WRONG" : lost == 0 ? "intact" : lost < size ? "partly lost" : "lost";
+    return confirmed == LMC_ERR_CHECKSUM ? "WRONG"
+           : lost == 0                   ? "intact"
+           : lost < size                 ? "partly lost"
+                                         : "lost";
 }
 
 static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
 {
     const uint64_t end = t->offset + t->size;
     size_t index = (size_t)(t - lmc_reader_get_file(s->archive.reader, number)->tensors);
-    int confirmed = lmc_salvage_confirm(s->salvage, number, index), wants_base = 0;
+    const enum lmc_status confirmed = lmc_salvage_confirm(s->salvage, number, index);
+    int wants_base = 0;
     const uint64_t lost = count_lost(s, t->offset, end, &wants_base);
     const char *state = name_state(t->size, lost, confirmed);
     s->n_tensors++;
-    s->n_whole_tensors += (unsigned)(lost == 0 && confirmed >= 0);
+    s->n_whole_tensors += (unsigned)(lost == 0 && confirmed != LMC_ERR_CHECKSUM);
     s->n_with_base += (unsigned)wants_base;
     print_row(s, 4, state, t->size, t->name);
     begin_json(&s->list, NULL, '{');
     put_json_layout(&s->list, t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
     put_json_number(&s->list, "size", t->size);
     put_json(&s->list, "state", json_string(state));
-    put_json(&s->list, "confirmed", json_boolean(confirmed > 0));
+    put_json(&s->list, "confirmed", json_boolean(confirmed == LMC_OK));
     put_losses(s, t->offset, end, lmc_dtype_find(t->dtype), has_table(s) && lost && lost < t->size);
     end_json(&s->list, '}');
 }
@@ -160,15 +164,15 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
 static void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
                         const char *where)
 {
-    int is_described = lmc_salvage_is_described(s->salvage, number),
-        confirmed = lmc_salvage_confirm(s->salvage, number, SIZE_MAX), wants_base = 0, ignored = 0;
+    const enum lmc_status confirmed = lmc_salvage_confirm(s->salvage, number, SIZE_MAX);
+    int is_described = lmc_salvage_is_described(s->salvage, number), wants_base = 0, ignored = 0;
     const uint64_t lost = count_lost(s, 0, UINT64_MAX, &wants_base);
     const char *state = is_described ? name_state(size, lost, confirmed) : "name lost";
     uint64_t outside = lost;
     s->n_files++;
-    s->n_whole_files +=
-        is_described && file->size != LMC_UNKNOWN_SIZE && lost == 0 && confirmed >= 0;
-    s->n_wrong += confirmed < 0;
+    s->n_whole_files += is_described && file->size != LMC_UNKNOWN_SIZE && lost == 0 &&
+                        confirmed != LMC_ERR_CHECKSUM;
+    s->n_wrong += confirmed == LMC_ERR_CHECKSUM;
     s->size += size;
     s->lost += lost;
     s->wants_base |= wants_base;
@@ -183,7 +187,7 @@ static void report_file(struct salvage *s, size_t number, const lmc_file *file, 
     put_json_number(&s->list, "size", size);
     put_json(&s->list, "size_is_known", json_boolean(file->size != LMC_UNKNOWN_SIZE));
     put_json(&s->list, "state", json_string(state));
-    put_json(&s->list, "confirmed", json_boolean(confirmed > 0));
+    put_json(&s->list, "confirmed", json_boolean(confirmed == LMC_OK));
     if (where) put_json_text(&s->list, "recovered_as", where);
     print_row(s, 2, state, size,
               is_described ? *file->path ? file->path : "(the file itself)"
@@ -262,9 +266,9 @@ static int end_report(struct salvage *s)
     put_summary(s);
     end_json_line(&s->list);
     errno = 0; /* the errno of an earlier failed write is lost */
-    if (fflush(s->report) != 0 || ferror(s->report) ||
-        (fsync(fileno(s->report)) != 0 && errno != EINVAL))
-        return fail_report(errno ? errno : EIO);
+    int error = fflush(s->report) != 0 || ferror(s->report) ? errno ? errno : EIO : 0;
+    if (!error) error = sync_file(fileno(s->report));
+    if (error) return fail_report(error);
     for (rewind(s->report); got; fwrite(buffer, 1, got, stdout))
         got = fread(buffer, 1, sizeof buffer, s->report);
     return ferror(s->report) ? fail_report(errno) : CODE_OK;
@@ -391,7 +395,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
         if (code == CODE_OK) code = next_range(s, range, is_end);
     }
     is_whole = s->n_losses == 0 && file->size != LMC_UNKNOWN_SIZE &&
-               lmc_salvage_confirm(s->salvage, n, SIZE_MAX) >= 0;
+               lmc_salvage_confirm(s->salvage, n, SIZE_MAX) != LMC_ERR_CHECKSUM;
     if (code == CODE_OK && is_directory) {
         code = end_tree_file(&s->tree, &below);
         where = copy_text(whole);
@@ -418,11 +422,12 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
     begin_json(&s->list, "unplaced", '[');
     while (code == CODE_OK && !*is_end) {
         lmc_file file = {0};
-        char *path = format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run,
-                                 (unsigned long)range->block);
+        char *path =
+            format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run_number,
+                        (unsigned long)range->block_number);
         begin_json(&s->list, NULL, '{');
-        put_json_number(&s->list, "run", range->run);
-        put_json_number(&s->list, "block", range->block);
+        put_json_number(&s->list, "run", range->run_number);
+        put_json_number(&s->list, "block", range->block_number);
         put_json_number(&s->list, "size", range->size);
         put_json(&s->list, "state",
                  json_string(range->status == LMC_OK ? "intact" : name_loss(range->status)));
@@ -478,7 +483,7 @@ static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 static int open_salvage(struct salvage *s, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(&s->archive);
-    lmc_reader_options options = {0};
+    lmc_reader_options options = LMC_READER_OPTIONS();
     options.base = base;
     options.lender = s->archive.lender;
     lmc_reader_free(s->archive.reader); /* this reader was only for finding the base */

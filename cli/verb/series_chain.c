@@ -48,32 +48,83 @@ const struct snapshot *find_base_of(const struct series *s, const struct snapsho
                                                 : NULL;
 }
 
+const struct snapshot *find_broken_base(const struct series *s, const struct snapshot *e)
+{
+    for (size_t i = 0; i < s->n && e->file == FILE_THERE && e->is_delta; i++) {
+        const struct snapshot *const b = &s->list[i];
+        if (b->file != FILE_THERE && b->state != STATE_ADDING && b->state != STATE_GONE &&
+            same_fingerprint(b->fingerprint, e->wanted))
+            return b;
+    }
+    return NULL;
+}
+
+int fail_entry(const struct series *s, const struct snapshot *e)
+{
+    char added[2 * SHORT_FINGERPRINT + 1], found[2 * SHORT_FINGERPRINT + 1];
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    uint64_t size;
+    const struct snapshot *other = NULL;
+    int code = CODE_OK;
+    if (e->file == FILE_MISSING)
+        return fail(CODE_ERROR, e->path,
+                    "is missing; bring it back from a copy, or give it up with 'lmc series DIR "
+                    "rebuild'");
+    if (e->file == FILE_DAMAGED)
+        return fail(CODE_CORRUPT, e->path,
+                    "is damaged or no snapshot; bring it back from a copy, or move it away and "
+                    "'lmc series DIR rebuild'");
+    code = read_fingerprint(e->path, fingerprint, &size, s->o);
+    if (code != CODE_OK) return code; /* its index is damaged, and with it the fingerprint */
+    for (size_t i = 0; i < s->n && !other; i++)
+        if (s->list[i].state != STATE_ADDING &&
+            same_fingerprint(s->list[i].fingerprint, fingerprint))
+            other = &s->list[i];
+    return fail(CODE_CORRUPT, e->path,
+                "is not the snapshot that was added under this name (%s), but %.250s (%s); bring "
+                "the right file back from a copy, or take in this one with 'lmc series DIR "
+                "rebuild'",
+                format_hex(added, e->fingerprint, SHORT_FINGERPRINT),
+                other ? other->name : "another", format_hex(found, fingerprint, SHORT_FINGERPRINT));
+}
+
+static int fail_without_base(const struct series *s, const struct snapshot *e)
+{
+    static const char *const faults[] = {"is missing", "is damaged or no snapshot",
+                                         "is not the snapshot that was added under this name"};
+    char text[2 * SHORT_FINGERPRINT + 1];
+    const struct snapshot *const b = find_broken_base(s, e);
+    format_hex(text, e->wanted, SHORT_FINGERPRINT);
+    return b ? fail(CODE_BASE, e->path,
+                    "needs the base %.250s (%s), whose file %s; bring it back from a copy", b->name,
+                    text, faults[b->file])
+             : fail(CODE_BASE, e->path,
+                    "needs the base %s, which is not in the series; bring its file back from a "
+                    "copy",
+                    text);
+}
+
 int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept,
                    unsigned char *known)
 {
     const struct snapshot *const first = e;
-    char text[2 * SHORT_FINGERPRINT + 1];
     while (!known || !known[e - s->list]) {
-        const struct snapshot *base = find_base_of(s, e, only_kept);
-        if (e->file == FILE_MISSING)
-            return fail(CODE_ERROR, e->path,
-                        "is missing; bring it back from a copy, or give it up with 'lmc series DIR "
-                        "rebuild'");
-        if (e->file == FILE_DAMAGED)
-            return fail(CODE_CORRUPT, e->path,
-                        "is damaged or no snapshot; bring it back from a copy, or move it away and "
-                        "'lmc series DIR rebuild'");
+        if (e->file != FILE_THERE) return fail_entry(s, e);
         if (!e->is_delta) break;
-        if (!base)
-            return fail(
-                CODE_BASE, e->path,
-                "needs the base %s, which is not in the series; bring its file back from a copy",
-                format_hex(text, e->wanted, SHORT_FINGERPRINT));
+        const struct snapshot *base = find_base_of(s, e, only_kept);
+        if (!base) return fail_without_base(s, e);
         e = base;
     }
     for (e = first; known && e && !known[e - s->list]; e = find_base_of(s, e, only_kept))
         known[e - s->list] = 1;
     return CODE_OK;
+}
+
+int open_chain(struct chain *c, const struct series *s, const struct snapshot *e)
+{
+    const int code = check_chain_of(s, e, 0, NULL);
+    begin_chain(c, s, code == CODE_OK ? e : NULL);
+    return code;
 }
 
 /* A chain has each snapshot once, but the list may have some already, from another chain. */
@@ -117,6 +168,7 @@ int check_entry(const struct series *s, const struct snapshot *e)
 {
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint64_t size;
+    if (e->file != FILE_THERE) return fail_entry(s, e);
     int code = read_fingerprint(e->path, fingerprint, &size, s->o);
     if (code == CODE_OK && (!same_fingerprint(fingerprint, e->fingerprint) || size != e->size))
         code = fail(CODE_CORRUPT, e->path,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "series_manifest.h"
 
-#include <strings.h>
-
+#include "../../formats/refused.h"
 #include "../format/print.h"
 #include "../format/json.h"
 #include "../input/archive.h"
+#include "../sys/attributes.h"
 #include "../sys/output.h"
 
 #define MANIFEST_VERSION 1
@@ -27,37 +27,6 @@ const char *find_fault_of_name(const char *name)
         if (name[i] == '/' || name[i] == '\\' || (unsigned char)name[i] < 32 || name[i] == 127)
             return "holds a slash, a backslash or a control character";
     return string ? NULL : "is not UTF-8";
-}
-
-/* Whether the number at `at` follows a word, as in step1000, iter_1000, Step=1000. */
-static int follows_step(const char *name, const char *at)
-{
-    static const char *const words[] = {"step", "iter"};
-    size_t n = (size_t)(at - name);
-    n -= n > 4 && strchr("-_=", at[-1]);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (n >= 4 && strncasecmp(name + n - 4, words[i], 4) == 0) return 1;
-    return 0;
-}
-
-/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; else
- * the last one that does not follow a letter (the 16 of bf16 does); else the last one. Returns 0 if
- * there is none, or if it has more than 18 digits without leading zeros. */
-static int find_number(const char *name, uint64_t *number)
-{
-    const char *found = NULL;
-    int best = 0;
-    for (const char *p = name; *p; p++) {
-        int letter = p > name && ((p[-1] | 32) >= 'a' && (p[-1] | 32) <= 'z');
-        int rank = follows_step(name, p) ? 2 : !letter;
-        if (is_digit(*p) && (p == name || !is_digit(p[-1])) && rank >= best) {
-            found = p;
-            best = rank;
-        }
-    }
-    if (!found || strspn(found, DIGITS) > 18 + strspn(found, "0")) return 0;
-    *number = strtoull(found, NULL, 10);
-    return 1;
 }
 
 char *path_in_series(const char *directory, const char *name, const char *suffix)
@@ -94,7 +63,6 @@ struct snapshot *add_entry_to_series(struct series *s, const char *name, const c
     forget_order(s);
     e = (struct snapshot *)append(&s->list, &s->n, &s->room, sizeof *e);
     e->name = copy_text(name);
-    e->has_number = find_number(name, &e->number);
     e->path = path_in_series(s->directory, name, SUFFIX);
     e->source = source ? copy_text(source) : NULL;
     return e;
@@ -157,12 +125,32 @@ static int compare_chains(const void *a, const void *b)
     return x->depth != y->depth ? x->depth > y->depth ? -1 : 1 : compare_places(x, y);
 }
 
+static int compare_entries_by_step(const void *a, const void *b)
+{
+    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
+    const int order = x->step && y->step ? compare_steps(x->step, y->step) : !!x->step - !!y->step;
+    return order ? order : compare_places(x, y);
+}
+
+static void find_steps(const struct series *s)
+{
+    const char *highest = NULL;
+    size_t unused;
+    for (size_t i = 0; i < s->n; i++) {
+        struct snapshot *e = &s->list[i];
+        e->step = find_number(e->name, &unused) ? e->name : highest;
+        if (e->state == STATE_KEPT && e->step && (!highest || compare_steps(e->step, highest) > 0))
+            highest = e->step;
+    }
+}
+
 struct snapshot **sort_series(const struct series *s, enum series_order order)
 {
     static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_contents, compare_chains, compare_named};
+        compare_contents, compare_chains, compare_named, compare_entries_by_step};
     struct snapshot ***const list = &s->index->by[order];
     if (*list) return *list;
+    if (order == BY_STEP) find_steps(s);
     *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);
     for (size_t i = 0; i < s->n; i++) (*list)[i] = &s->list[i];
     qsort((void *)*list, s->n, sizeof **list, compare[order]);
@@ -177,25 +165,45 @@ struct snapshot *find_name(const struct series *s, const char *name)
     return i < s->n && strcmp(list[i]->name, name) == 0 ? list[i] : NULL;
 }
 
-struct snapshot *find_latest(const struct series *s, enum snapshot_state state)
+struct snapshot *find_newest_of(const struct series *s, const char *name, const char *source,
+                                unsigned *next)
+{
+    struct snapshot *newest = find_name(s, name), *e = newest;
+    for (*next = 1; e && e->state != STATE_ADDING;) {
+        if (e->source && strcmp(e->source, source) == 0) newest = e;
+        char *text = format_text("%s@%u", name, ++*next);
+        e = find_name(s, text);
+        free(text);
+    }
+    return newest && newest->state != STATE_ADDING ? newest : NULL;
+}
+
+struct snapshot *find_last_added(const struct series *s, enum snapshot_state state)
 {
     size_t i = s->n;
     while (i > 0 && s->list[i - 1].state != state) i--;
     return i ? &s->list[i - 1] : NULL;
 }
 
+struct snapshot *find_latest(const struct series *s, enum snapshot_state state)
+{
+    struct snapshot **list = sort_series(s, BY_STEP);
+    size_t i = s->n;
+    while (i > 0 && list[i - 1]->state != state) i--;
+    return i ? list[i - 1] : NULL;
+}
+
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
                  struct snapshot **found)
 {
     struct snapshot *passed = NULL;
-    uint64_t wanted;
-    const int is_number = parse_count(&wanted, text, 0);
+    const int is_number = *text && text[strspn(text, DIGITS)] == 0;
     *found = find_name(s, text);
     if (*found && (*found)->state != STATE_ADDING && (*found)->state != STATE_GONE) return CODE_OK;
     *found = strcmp(text, "latest") == 0 ? find_latest(s, state) : NULL;
     for (size_t i = 0; i < s->n && is_number; i++) {
         struct snapshot *const e = &s->list[i];
-        if (!e->has_number || e->number != wanted) continue;
+        if (!has_that_number(e->name, text)) continue;
         if (e->state == STATE_FORGOTTEN) passed = e;
         if (e->state != state) continue;
         if (*found)
@@ -216,17 +224,18 @@ int choose_entry(const struct series *s, const char *text, enum snapshot_state s
 
 void look_at_file(struct snapshot *e)
 {
-    uint8_t header[LMC_FILE_HEADER_SIZE];
+    lmc_snapshot_info info;
     struct stat st;
-    int fd = open(e->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    e->file = fd < 0 && errno == ENOENT ? FILE_MISSING : FILE_DAMAGED;
-    if (fd < 0) return;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && read_at(fd, 0, header, sizeof header) == 0 &&
-        parse_header(header, sizeof header, e->wanted, &e->is_delta) == 0) {
-        e->file = FILE_THERE;
-        e->packed_size = (uint64_t)st.st_size;
-    }
-    close(fd);
+    const int error = stat(e->path, &st) == 0 ? 0 : errno;
+    e->file = error == ENOENT ? FILE_MISSING : FILE_DAMAGED;
+    if (error || probe_snapshot(e->path, &info) != LMC_OK) return;
+    memcpy(e->found, info.fingerprint, LMC_FINGERPRINT_SIZE);
+    memcpy(e->wanted, info.base_fingerprint, LMC_FINGERPRINT_SIZE);
+    e->is_delta = info.has_base;
+    if (e->has_next && same_fingerprint(e->found, e->next))
+        memcpy(e->fingerprint, e->next, LMC_FINGERPRINT_SIZE);
+    e->file = same_fingerprint(e->found, e->fingerprint) ? FILE_THERE : FILE_OTHER;
+    e->packed_size = info.size;
 }
 
 /* -- series.json: a line for each snapshot; the last line is the CRC-32C of the others -- */
@@ -250,11 +259,12 @@ static void format_check(char text[CHECK_SIZE + 1], const void *data, size_t siz
 
 static int parse_entry(struct series *s, json_t *item)
 {
-    const char *name, *state, *source = NULL, *fingerprint = NULL;
-    json_int_t time, size = 0;
-    if (json_unpack(item, "{s:s, s:s, s:I, s?s, s?s, s?I !}", "name", &name, "state", &state,
-                    "time", &time, "source", &source, "fingerprint", &fingerprint, "size",
-                    &size) != 0)
+    const char *name, *state, *source = NULL, *fingerprint = NULL, *next = NULL;
+    json_int_t time, size = 0, seen = 0;
+    int has_seen = json_object_get(item, "seen") != NULL;
+    if (json_unpack(item, "{s:s, s:s, s:I, s?s, s?s, s?I, s?I, s?s !}", "name", &name, "state",
+                    &state, "time", &time, "source", &source, "fingerprint", &fingerprint, "size",
+                    &size, "seen", &seen, "next", &next) != 0)
         return fail_manifest(s, "an entry lacks something or has something unknown");
     if (find_fault_of_name(name) || (source && find_fault_of_name(source)))
         return fail_manifest(s, "it holds a name that no snapshot can have");
@@ -263,10 +273,14 @@ static int parse_entry(struct series *s, json_t *item)
          e->state = (enum snapshot_state)(e->state + 1))
         if (e->state == STATE_GONE) return fail_manifest(s, "it holds an unknown state");
     if (size < 0 || (e->state == STATE_ADDING) != !fingerprint ||
-        (fingerprint && !parse_fingerprint(e->fingerprint, fingerprint)))
+        (fingerprint && !parse_fingerprint(e->fingerprint, fingerprint)) ||
+        (next && !parse_fingerprint(e->next, next)))
         return fail_manifest(s, "it holds an invalid size or fingerprint");
     e->size = (uint64_t)size;
     e->time = time;
+    e->seen = (uint64_t)seen;
+    e->has_seen = has_seen;
+    e->has_next = next != NULL;
     return CODE_OK;
 }
 
@@ -318,30 +332,50 @@ static int fail_no_manifest(const struct series *s)
     return fail(CODE_ERROR, s->directory, "is no series; 'lmc series DIR add SNAPSHOT' begins one");
 }
 
-int load_manifest(struct series *s)
+/* Reads series.json. *st: of the file. */
+static int read_manifest(struct series *s, struct stat *st)
 {
     int fd = open(s->manifest_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error, code = CODE_OK;
-    struct stat st;
     size_t got;
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR
                    ? fail_no_manifest(s)
                    : fail_errno(s->manifest_path, errno, "cannot open it");
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size > MANIFEST_MAX_SIZE) {
+    if (fstat(fd, st) != 0 || !S_ISREG(st->st_mode) || (uint64_t)st->st_size > MANIFEST_MAX_SIZE) {
         close(fd);
         return fail_manifest(s, "it is no file, or larger than any series");
     }
-    char *text = (char *)resize(NULL, (size_t)st.st_size + 1, 1);
-    error = read_full(fd, text, (size_t)st.st_size, &got);
+    char *text = (char *)resize(NULL, (size_t)st->st_size + 1, 1);
+    error = read_full(fd, text, (size_t)st->st_size, &got);
     text[got] = 0;
     if (error) code = fail_errno(s->manifest_path, error, "cannot read it");
     close(fd);
     if (code == CODE_OK) code = parse_manifest(s, text, got);
     free(text);
     if (code != CODE_OK) free_list(s);
-    for (size_t i = 0; i < s->n; i++) look_at_file(&s->list[i]);
-    measure_series(s);
     return code;
+}
+
+int load_manifest(struct series *s)
+{
+    for (;;) {
+        struct stat before, now;
+        int code = read_manifest(s, &before), is_other = 0;
+        for (size_t i = 0; i < s->n; i++) {
+            struct snapshot *const e = &s->list[i];
+            look_at_file(e);
+            if (e->has_next && same_fingerprint(e->found, e->next))
+                code = worse(code, read_fingerprint(e->path, e->fingerprint, &e->size, s->o));
+            is_other |= e->file != FILE_THERE;
+        }
+        /* the Python package may replace a file, and the list, between our two looks */
+        if (code != CODE_OK || !is_other || stat(s->manifest_path, &now) != 0 ||
+            same_state(&before, &now)) {
+            measure_series(s);
+            return code;
+        }
+        free_list(s);
+    }
 }
 
 static void write_entry(FILE *f, const struct snapshot *e)
@@ -356,6 +390,7 @@ static void write_entry(FILE *f, const struct snapshot *e)
         put_json_number(&w, "size", e->size);
     }
     put_json(&w, "time", json_integer(e->time));
+    if (e->has_seen) put_json(&w, "seen", json_integer((json_int_t)e->seen));
     if (e->source) put_json(&w, "source", json_string(e->source));
     end_json(&w, '}');
 }
@@ -430,11 +465,20 @@ static int take_lock(const struct series *s, enum lock which, short type)
     return set_lock(s, which, F_SETLKW, type);
 }
 
-int lock_out_readers(const struct series *s) { return take_lock(s, LOCK_READERS, F_WRLCK); }
+/* A file system without locks is no error, but whoever changes the series is told. */
+static int unless_refused(int error) { return is_refused(CALL_LOCK, error) ? 0 : error; }
 
-int let_in_readers(const struct series *s) { return set_lock(s, LOCK_READERS, F_SETLK, F_UNLCK); }
+int lock_out_readers(const struct series *s)
+{
+    return unless_refused(take_lock(s, LOCK_READERS, F_WRLCK));
+}
 
-/* Without locks, a series can be read, but not changed. */
+int let_in_readers(const struct series *s)
+{
+    return unless_refused(set_lock(s, LOCK_READERS, F_SETLK, F_UNLCK));
+}
+
+/* Where .lock cannot be opened, a series can be read, but not changed. */
 static int lock_series(struct series *s, int is_reader)
 {
     const int flags = O_NOFOLLOW | O_CLOEXEC;
@@ -445,7 +489,13 @@ static int lock_series(struct series *s, int is_reader)
     error = s->lock_fd < 0 ? errno
             : is_reader    ? take_lock(s, LOCK_READERS, F_RDLCK)
                            : take_lock(s, LOCK_CHANGES, F_WRLCK);
-    if (error && !is_reader) code = fail_errno(path, error, "cannot lock it");
+    if (!is_reader && s->lock_fd >= 0 && error && !unless_refused(error)) {
+        if (s->o->verbosity > 0)
+            say(path,
+                "cannot be locked on this file system (%s): change the series by one command at a "
+                "time",
+                strerror(error));
+    } else if (error && !is_reader) code = fail_errno(path, error, "cannot lock it");
     free(path);
     return code;
 }
@@ -494,6 +544,19 @@ static int sync_parent(const char *directory)
     int error = sync_directory_of(sibling);
     free(sibling);
     return error ? fail_errno(directory, error, "cannot sync it") : CODE_OK;
+}
+
+int sync_snapshot(const struct series *s, const struct snapshot *e)
+{
+    const char *const paths[] = {e->path, s->manifest_path};
+    int error = 0;
+    for (unsigned i = 0; i < 2 && !error; i++) {
+        const int fd = open(paths[i], O_RDONLY | O_CLOEXEC);
+        error = fd < 0 ? errno : sync_file(fd);
+        if (fd >= 0) close(fd);
+    }
+    if (!error) error = sync_directory_of(e->path);
+    return error ? fail_errno(e->path, error, "cannot sync it") : sync_parent(s->directory);
 }
 
 int open_series(struct series *s, enum purpose purpose, const struct options *o)

@@ -6,6 +6,12 @@
  * file exists, and confirmed when the file is complete. Only the header of a delta names its base,
  * as gc may replace a file by a file with the same content and another base.
  *
+ * A name only finds a snapshot: what it is, its fingerprint in the list says. look_at_file() reads
+ * that of the file, and a file that has another one counts as no snapshot of the series.
+ *
+ * 'latest' and --keep-last follow the steps (BY_STEP), not the order of adding: a run that was
+ * resumed adds lower steps later.
+ *
  * Nothing is removed before its replacement is on the disk. A source is removed after its snapshot
  * was compared with it and confirmed in the list. A forgotten snapshot is removed when no kept
  * snapshot needs it. Each state is in series.json on the disk before the next step:
@@ -43,16 +49,21 @@ extern const char *const state_names[];
 
 struct snapshot {
     char *name, *path;
-    char *source;    /* the source's name, without directory; NULL: unknown */
-    uint64_t number; /* the number in its name */
-    int has_number;
+    char *source;     /* the source's name, without directory; NULL: unknown */
+    const char *step; /* the name whose numbers say where it stands, see sort_series(); or NULL */
     enum snapshot_state state;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* zero while adding */
     uint64_t size;                             /* of what it restores */
     int64_t time;                              /* when it was added */
-    /* see look_at_file() */
-    enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
-    uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* its base */
+    uint64_t seen; /* the state of its source when that had this content, by struct look */
+    int has_seen;
+    /* see look_at_file(). FILE_OTHER: a snapshot, but not the one that was added */
+    enum { FILE_MISSING, FILE_DAMAGED, FILE_OTHER, FILE_THERE } file;
+    uint8_t found[LMC_FINGERPRINT_SIZE]; /* of the file */
+    /* The Python package is replacing the file, by one with this fingerprint: it may be either. */
+    uint8_t next[LMC_FINGERPRINT_SIZE];
+    int has_next;
+    uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* of its base */
     int is_delta;
     uint32_t depth; /* deltas in its chain, see measure_depths(); from DEPTH_LOOSE on: broken */
     uint64_t packed_size;
@@ -63,6 +74,9 @@ enum series_order {
     BY_FINGERPRINT, /* of equal ones, the shortest chain first */
     BY_DEPTH,       /* the longest chains first */
     BY_NAME,
+    /* By the numbers in the names. A name without a number stands behind the highest number of a
+     * kept one that was added before it. Equal numbers: in the order of adding. */
+    BY_STEP,
     SERIES_ORDERS
 };
 
@@ -104,10 +118,19 @@ void drop_entries(struct series *s, enum snapshot_state state, const char *name)
 /* The snapshot of that name; NULL: there is none. */
 struct snapshot *find_name(const struct series *s, const char *name);
 
-/* The last snapshot of that state; NULL: there is none. */
+/* The newest snapshot of the source of that name: `name`, or name@2, name@3, ... if the source was
+ * changed and added again. NULL: there is none. *next: the number of the next one. If `name` has
+ * another source, it is found, too. */
+struct snapshot *find_newest_of(const struct series *s, const char *name, const char *source,
+                                unsigned *next);
+
+/* The last snapshot of that state in the order of adding; NULL: there is none. */
+struct snapshot *find_last_added(const struct series *s, enum snapshot_state state);
+
+/* The last one in the order of steps: 'latest'. */
 struct snapshot *find_latest(const struct series *s, enum snapshot_state state);
 
-/* Finds the snapshot of that name; or, among the snapshots of that state, the last one (for
+/* Finds the snapshot of that name; or, among the snapshots of that state, the latest one (for
  * "latest") or the one with that number in its name. */
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
                  struct snapshot **found);
@@ -118,8 +141,26 @@ struct snapshot **sort_series(const struct series *s, enum series_order order);
 /* To be called when entries have changed: all orders are sorted again when they are needed. */
 void forget_order(const struct series *s);
 
-/* Reads the header of the snapshot's file. */
+/* Reads the header and the fingerprint of the snapshot's file, and compares it with the list. */
 void look_at_file(struct snapshot *e);
+
+/* -- the numbers in a name (series_steps.c) -- */
+
+/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; else
+ * the last one that follows no letter (the 16 of bf16 does); else the last one. The 2 of step-30@2
+ * does not count: see find_newest_of(). It may have any number of digits: *size, from the first
+ * that is not zero. NULL: there is none. */
+const char *find_number(const char *name, size_t *size);
+
+/* Whether that is the number in the name. digits: nothing else is in it. */
+int has_that_number(const char *name, const char *digits);
+
+/* Whether the number in the name is a multiple of `divisor`, 1 to INT64_MAX. */
+int has_multiple(const char *name, uint64_t divisor);
+
+/* Compares names by their numbers: by the last one's kind as above, but all of that kind, the first
+ * one first (as in 2026-11-28, or epoch-2-batch-10). */
+int compare_steps(const char *a, const char *b);
 
 /* -- on the disk -- */
 
@@ -129,6 +170,10 @@ int load_manifest(struct series *s);
 /* Writes series.json. CODE_OK: it is on the disk. After an error, as after a kill, the old or the
  * new list is there. */
 int save_manifest(const struct series *s);
+
+/* Syncs all of a snapshot that was added before, perhaps by another command, which was told that
+ * this is not possible. Needed before a source is removed. */
+int sync_snapshot(const struct series *s, const struct snapshot *e);
 
 /* -- opening and locks -- */
 
@@ -158,8 +203,16 @@ const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fi
 const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e,
                                     int only_kept);
 
-/* Checks that the file of e and its bases are there; only_kept: among kept snapshots. known: NULL,
- * or a mark for each entry whose chain was found complete, which is updated. */
+/* Reports why the file of e, which is not FILE_THERE, is no snapshot of the series. */
+int fail_entry(const struct series *s, const struct snapshot *e);
+
+/* The snapshot that the list has with the fingerprint that e needs, but whose file is not there;
+ * NULL: none. */
+const struct snapshot *find_broken_base(const struct series *s, const struct snapshot *e);
+
+/* Checks that the file of e and those of its bases are there, and are the snapshots that were
+ * added; only_kept: among kept snapshots. known: NULL, or a mark for each entry whose chain was
+ * found complete, which is updated. */
 int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept,
                    unsigned char *known);
 
@@ -168,6 +221,9 @@ struct chain {
     struct options o;
     struct bases bases;
 };
+
+/* Opens a snapshot of the series: check_chain_of(), then begin_chain(). */
+int open_chain(struct chain *c, const struct series *s, const struct snapshot *e);
 
 /* Copies the options of the series, without output and force, and adds the bases that e needs
  * (NULL: none), the nearest first. The bases are to be freed. */

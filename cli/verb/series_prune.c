@@ -2,6 +2,7 @@
 #include "verbs.h"
 
 #include "../input/base.h"
+#include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "series_manifest.h"
 
@@ -12,8 +13,10 @@ static int is_kept_by_rules(const struct series *s, const struct snapshot *e, si
                             const unsigned char *named)
 {
     const struct options *r = s->o;
+    size_t unused;
     if (r->keep_last && n_later < r->keep_last) return 1;
-    if (r->keep_every && (!e->has_number || e->number % r->keep_every == 0)) return 1;
+    if (r->keep_every && (!find_number(e->name, &unused) || has_multiple(e->name, r->keep_every)))
+        return 1;
     return named[e - s->list];
 }
 
@@ -28,10 +31,12 @@ static int apply_rules(struct series *s, unsigned char *marks)
         code = choose_entry(s, s->o->keep[i], STATE_KEPT, &e);
         if (code == CODE_OK) named[e - s->list] = 1;
     }
-    for (size_t i = s->n; i-- > 0 && code == CODE_OK;)
-        if (s->list[i].state == STATE_KEPT) {
-            marks[i] = (unsigned char)!is_kept_by_rules(s, &s->list[i], n_later++, named);
-            n_kept += !marks[i];
+    struct snapshot **list = sort_series(s, BY_STEP);
+    for (size_t i = s->n; i && i-- && code == CODE_OK;)
+        if (list[i]->state == STATE_KEPT) {
+            const int is_kept = is_kept_by_rules(s, list[i], n_later++, named);
+            marks[list[i] - s->list] = (unsigned char)!is_kept;
+            n_kept += is_kept != 0;
         }
     free(named);
     if (code != CODE_OK) return code;
@@ -174,8 +179,8 @@ static const struct snapshot *choose_new_base(const struct series *s, const stru
 static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
 {
     int error = lock_out_readers(s);
-    if (!error && (utimensat(AT_FDCWD, recoded, NULL, 0) != 0 || rename(recoded, e->path) != 0))
-        error = errno;
+    if (!error) error = set_present_time(recoded);
+    if (!error && rename(recoded, e->path) != 0) error = errno;
     if (!error) error = sync_directory_of(e->path);
     if (!error) error = let_in_readers(s);
     look_at_file(e);
@@ -303,7 +308,7 @@ static int collect_garbage(struct series *s)
     uint64_t before = count_bytes(s);
     int code = check_kept(s, 0, NULL);
     if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
-    if (code != CODE_OK || !find_latest(s, STATE_FORGOTTEN)) return code;
+    if (code != CODE_OK || !find_last_added(s, STATE_FORGOTTEN)) return code;
     code = recode_stranded(s, &n_recoded);
     if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s, before, n_recoded) : code;
     if (code == CODE_OK) code = check_kept(s, 1, NULL);

@@ -23,6 +23,7 @@ static const char *kind_of_entry(const struct snapshot *e)
 {
     return e->file == FILE_MISSING   ? "missing"
            : e->file == FILE_DAMAGED ? "damaged"
+           : e->file == FILE_OTHER   ? "other"
            : e->is_delta             ? "delta"
                                      : "anchor";
 }
@@ -38,18 +39,23 @@ static const char *condition_of_entry(const struct snapshot *e)
 /* The row has 80 columns if names have 11. --json has sizes in bytes, and times in seconds. */
 static void print_entry(const struct series *s, const struct snapshot *e, int width)
 {
-    const struct snapshot *base = find_base_of(s, e, 0);
+    const struct snapshot *base = find_base_of(s, e, 0), *broken = find_broken_base(s, e);
     char when[24], depth[24] = "-", size[SIZE_TEXT], packed[SIZE_TEXT];
     char *name = (char *)check_memory(copy_printable(e->name, strlen(e->name)));
+    const char *const lacks = broken                                 ? kind_of_entry(broken)
+                              : e->file == FILE_THERE && e->is_delta ? "missing"
+                                                                     : NULL;
     format_time(when, e->time);
     format_size(size, sizeof size, e->size);
     format_size(packed, sizeof packed, e->packed_size);
     if (e->depth < DEPTH_LOOSE) snprintf(depth, sizeof depth, "%lu", (unsigned long)e->depth);
     printf("%-*s  ", width, name);
-    print("%-9s  %5s  %8s  %8s  %s  %s\n", condition_of_entry(e), depth, size, packed, when,
-          base                                   ? base->name
-          : e->file == FILE_THERE && e->is_delta ? "(missing)"
-                                                 : "");
+    print("%-9s  %5s  %8s  %8s  %s  %s%s%s\n", condition_of_entry(e), depth, size, packed, when,
+          !base && lacks ? "(" : "",
+          base    ? base->name
+          : lacks ? lacks
+                  : "",
+          !base && lacks ? ")" : "");
     free(name);
 }
 
@@ -73,6 +79,7 @@ static void put_json_entry(struct json_writer *w, const struct series *s, const 
 
 static void print_series_as_json(const struct series *s)
 {
+    struct snapshot **list = sort_series(s, BY_STEP);
     struct json_writer w;
     init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
@@ -80,7 +87,7 @@ static void print_series_as_json(const struct series *s)
     put_json_number(&w, "every", s->every);
     begin_json(&w, "snapshots", '[');
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE) put_json_entry(&w, s, &s->list[i]);
+        if (list[i]->state != STATE_GONE) put_json_entry(&w, s, list[i]);
     end_json(&w, ']');
     end_json_line(&w);
 }
@@ -88,7 +95,7 @@ static void print_series_as_json(const struct series *s)
 /* " (2 forgotten, 1 missing)" for all that are not simply kept, or "". To be freed. */
 static char *count_others(const struct series *s)
 {
-    static const char *const words[] = {"adding", "forgotten", "missing", "damaged"};
+    static const char *const words[] = {"adding", "forgotten", "missing", "damaged", "other"};
     char *text = copy_text("");
     for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
         uint64_t n = 0;
@@ -104,6 +111,7 @@ static char *count_others(const struct series *s)
 
 static void print_series(const struct series *s)
 {
+    struct snapshot **list = sort_series(s, BY_STEP);
     uint64_t size = 0, packed = 0, n = 0;
     int width = 4;
     for (size_t i = 0; i < s->n; i++) {
@@ -116,12 +124,25 @@ static void print_series(const struct series *s)
     }
     printf("%-*s  kind       depth      size    packed  added (UTC)       base\n", width, "name");
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], width);
+        if (list[i]->state != STATE_GONE) print_entry(s, list[i], width);
     char *others = count_others(s);
     printf("%llu snapshot%s%s, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
            (unsigned long long)n, n == 1 ? "" : "s", others, (unsigned long long)size,
            (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
     free(others);
+}
+
+/* Reports each kept file that is not what the list says; and if a kept delta lacks its base
+ * otherwise, the first one. */
+static int check_listed(const struct series *s)
+{
+    int code = CODE_OK;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == STATE_KEPT && s->list[i].file != FILE_THERE)
+            code = worse(code, fail_entry(s, &s->list[i]));
+    for (size_t i = 0; i < s->n && code == CODE_OK; i++)
+        if (s->list[i].state == STATE_KEPT) code = check_chain_of(s, &s->list[i], 0, NULL);
+    return code;
 }
 
 int series_list(const struct options *o)
@@ -130,6 +151,7 @@ int series_list(const struct options *o)
     int code = open_series(&s, TO_READ, o);
     if (code == CODE_OK && o->json) print_series_as_json(&s);
     else if (code == CODE_OK) print_series(&s);
+    if (code == CODE_OK) code = check_listed(&s);
     close_series(&s);
     return code;
 }
@@ -155,8 +177,8 @@ static int open_for_reading(struct series *s, struct chain *c, struct snapshot *
 {
     int code = open_series(s, TO_READ, o);
     if (code == CODE_OK) code = choose_entry(s, o->names[0], STATE_KEPT, e);
-    if (code == CODE_OK) code = check_chain_of(s, *e, 0, NULL);
-    begin_chain(c, s, code == CODE_OK ? *e : NULL);
+    if (code == CODE_OK) code = open_chain(c, s, *e);
+    else begin_chain(c, s, NULL);
     c->o.to_stdout = o->to_stdout;
     c->o.force = o->force;
     c->o.output = o->output;
@@ -222,11 +244,9 @@ int series_cat(const struct options *o)
 static int verify_entry(const struct series *s, const struct snapshot *e)
 {
     struct chain c;
-    int code = check_chain_of(s, e, 0, NULL);
+    int code = open_chain(&c, s, e);
     if (code == CODE_OK) code = check_entry(s, e);
-    if (code != CODE_OK) return code;
-    begin_chain(&c, s, e);
-    code = test_file(e->path, &c.o);
+    if (code == CODE_OK) code = test_file(e->path, &c.o);
     free_bases(&c.bases);
     return code;
 }

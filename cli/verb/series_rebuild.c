@@ -62,6 +62,8 @@ static void take_over(struct series *s, struct series *old)
         struct snapshot *e = &s->list[i], *before = find_name(old, e->name);
         if (!before || !same_fingerprint(before->fingerprint, e->fingerprint)) continue;
         e->time = before->time;
+        e->seen = before->seen;
+        e->has_seen = before->has_seen;
         if (before->source) e->source = copy_text(before->source);
     }
 }
@@ -79,7 +81,7 @@ static void add_names(char **text, const char *what, const struct series *old,
     if (n > MOST) append_text(text, " and %llu more", (unsigned long long)(n - MOST));
 }
 
-enum { GIVEN_UP = 1, KEPT_AGAIN, NOT_KNOWN };
+enum { GIVEN_UP = 1, KEPT_AGAIN, NOT_KNOWN, OTHER };
 
 /* old: empty if there was no list, or it could not be read. */
 static void say_rebuilt(const struct series *s, const struct series *old, int was_there,
@@ -89,13 +91,17 @@ static void say_rebuilt(const struct series *s, const struct series *old, int wa
     unsigned char *marks = (unsigned char *)zeroed(old->n + 1, 1);
     for (size_t i = 0; i < old->n; i++) {
         const struct snapshot *e = &old->list[i], *now = find_name(s, e->name);
-        if (now) marks[i] = e->state == STATE_FORGOTTEN ? KEPT_AGAIN : 0;
+        if (now && (e->state == STATE_KEPT || e->state == STATE_FORGOTTEN) &&
+            !same_fingerprint(now->fingerprint, e->fingerprint))
+            marks[i] = OTHER;
+        else if (now) marks[i] = e->state == STATE_FORGOTTEN ? KEPT_AGAIN : 0;
         else if (e->state != STATE_ADDING) /* else it never was a snapshot */
             marks[i] = e->state == STATE_GONE ? NOT_KNOWN : GIVEN_UP;
     }
     add_names(&text, "; given up, for their files are missing", old, marks, GIVEN_UP);
     add_names(&text, "; forgotten before, and kept again", old, marks, KEPT_AGAIN);
     add_names(&text, "; gone, and no longer known to watch", old, marks, NOT_KNOWN);
+    add_names(&text, "; other snapshots than before", old, marks, OTHER);
     free(marks);
     if (s->o->verbosity > 0)
         say(s->directory, "the new list has %llu snapshot%s%s%s%s", (unsigned long long)s->n,

@@ -132,7 +132,7 @@ static void free_stats(struct stats *s)
 /* -- sums -- */
 
 /* Kinds of sums: a dtype; LMC_AUTO for dtypes that the codec takes as bytes; all together. */
-enum { STATS_ALL = LMC_DTYPE_COUNT, STATS_KINDS };
+enum { STATS_ALL = 31 /* no dtype has this number */, STATS_KINDS };
 
 struct stats_sum {
     uint64_t n_items, size, n, n_zero, direct;
@@ -233,7 +233,7 @@ static void print_numbers(const struct stats_sum *sum, int kind, int has_old, co
             if (f && sum->n) print_exponent(f, sum, i == 0 ? 1 : i == 1 ? 50 : 99);
             else printf(" %4s", "-");
         putchar(' ');
-        for (unsigned p = n_planes; p-- > 0;)
+        for (unsigned p = n_planes; p && p--;)
             if (p < width && sum->n) printf(" %5.2f", sum->plane_sizes[p] * 8 / (double)sum->n);
             else printf(" %5s", "");
     }

@@ -175,7 +175,7 @@ static void build_forest(struct verification *v)
     }
     v->code = worse(v->code, code);
     n = 0;
-    for (size_t i = v->n_readable; i-- > 0;) {
+    for (size_t i = v->n_readable; i && i--;) {
         struct node *const node = v->order[i];
         node->weight++;
         if (!node->parent) continue;
@@ -249,7 +249,7 @@ static int restore_node(struct verification *v, const struct node *node, const l
                         struct stage *stage)
 {
     struct source s;
-    lmc_restore_options options = {0};
+    lmc_restore_options options = LMC_RESTORE_OPTIONS();
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     int code = open_source(&s, node->name);
     v->o->bases->code = CODE_OK;
@@ -269,6 +269,7 @@ static int restore_node(struct verification *v, const struct node *node, const l
         progress_clear();
         code = stage->code;
         if (code == CODE_OK && status != LMC_OK) code = fail_restore(&stage->again, status);
+        if (code == CODE_OK) code = check_has_hashes(&stage->again);
     }
     if (code == CODE_OK && !same_fingerprint(fingerprint, node->fingerprint))
         code = fail_changed(node->name);
@@ -302,8 +303,11 @@ static void verify_below(struct verification *v, const struct node *node, const 
         if (blocker || node->n_children == 0) close_stage(stage);
         if (node->n_children == 0) return;
         if (!blocker) {
-            const lmc_base of_stage = {snapshot_info(stage->archive.reader).n_files, stage_get_file,
-                                       stage_read, stage};
+            const lmc_base of_stage = {snapshot_info(stage->archive.reader).n_files,
+                                       stage_get_file,
+                                       stage_read,
+                                       stage,
+                                       {0, 0}};
             own = of_stage;
             base = &own;
         }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections import deque
 
 from lmc_codec import LMCError, Reader
 
-from ._core import decode_on_gpu, printable
+from ._core import decode_on_gpu, look_at, printable, take_base
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
     from lmc_codec._types import Decode
 
 INDEX = "model.safetensors.index.json"
+PLAIN = re.compile(r"model(-\d+-of-\d+)?\.safetensors")  # what is loaded where there are no LMC files
+SINGLE = ("model.safetensors", "model.safetensors.lmc", "model.lmc")  # a checkpoint of one file, which needs no index
 AHEAD = 1 << 30  # bytes of decoded tensors that may wait; one tensor may always wait
 
 
 def find_files(path: str | os.PathLike[str]) -> list[str]:
     """The LMC files of a checkpoint. path: an LMC file, or a directory: then those that its index names
-    (model-1.safetensors is model-1.safetensors.lmc or model-1.lmc), or all without an index."""
+    (model-1.safetensors is model-1.safetensors.lmc or model-1.lmc), or all without an index. A directory with a second
+    checkpoint is refused: neither names nor times say which of the two is meant."""
     path = os.fspath(path)
     if not os.path.isdir(path):
         return [path]
@@ -33,8 +37,29 @@ def find_files(path: str | os.PathLike[str]) -> list[str]:
         files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(".lmc"))
         if not files:
             raise FileNotFoundError(f"{printable(path)}: no LMC files (*.lmc): `lmc model.safetensors` makes one")
+        plain = [os.path.join(path, name) for name in sorted(os.listdir(path)) if PLAIN.fullmatch(name)]
+        others = set(filter(os.path.exists, plain)).difference(map(_find_twin, files))
+        if others:
+            raise _two_checkpoints(files[0], min(others))
         return files
-    return [_find_shard(path, name) for name in sorted(set(_read_weight_map(index).values()))]
+    names = set(_read_weight_map(index).values())
+    files = [_find_shard(path, name) for name in sorted(names)]
+    for name in SINGLE:
+        other = os.path.join(path, name)
+        if os.path.exists(other) and name not in names and other not in files:
+            raise _two_checkpoints(index, other)
+    return files
+
+
+def _two_checkpoints(a: str, b: str) -> LMCError:
+    a, b = sorted((a, b), key=os.path.getmtime)
+    return LMCError(f"{a} and {b} (written later) are of two checkpoints: remove the one that is out of date")
+
+
+def _find_twin(file: str) -> str | None:
+    """The safetensors file beside an LMC file that has its name."""
+    name = file.removesuffix(".lmc").removesuffix(".safetensors") + ".safetensors"
+    return name if name != file and os.path.exists(name) else None
 
 
 def _read_weight_map(index: str) -> dict[str, str]:
@@ -49,10 +74,12 @@ def _find_shard(directory: str, name: str) -> str:
     if os.path.basename(name) != name:
         raise ValueError(f"{printable(os.path.join(directory, INDEX))}: {name!r} is not a file's name")
     stem = name.removesuffix(".lmc").removesuffix(".safetensors")
-    for candidate in (name + ".lmc", stem + ".lmc", name):
-        file = os.path.join(directory, candidate)
-        if candidate.endswith(".lmc") and os.path.exists(file):
-            return file
+    files = [os.path.join(directory, stem + suffix) for suffix in (".safetensors.lmc", ".lmc")]
+    found = {file: look_at(file) for file in files if os.path.exists(file)}
+    if len({None if x is None else x.fingerprint for x in found.values()}) > 1:
+        raise _two_checkpoints(*files)
+    if found:
+        return next(iter(found))
     raise FileNotFoundError(printable(f"{directory}: {INDEX} names {name}, and there is no {name}.lmc"))
 
 
@@ -76,7 +103,8 @@ class Checkpoint:
         #: The reader of each tensor, in the order of the files.
         self.tensors: dict[str, Reader] = {}
         try:
-            for file in find_files(path):
+            files = find_files(path)
+            for file in files:
                 delta_of = None if base is None else _find_base(file, base)
                 reader = Reader(file, base=delta_of, threads=threads, framework="torch")
                 self.readers.append(reader)
@@ -85,6 +113,8 @@ class Checkpoint:
                         raise LMCError(f"{file}: tensor {name!r} is in {self.tensors[name].name}, too")
                     self.tensors[name] = reader
             self._check_index()
+            if os.path.isdir(path):
+                self._check_twins(files, threads)
         except BaseException:
             self.close()
             raise
@@ -95,6 +125,19 @@ class Checkpoint:
             missing = sorted(_read_weight_map(index).keys() - self.tensors.keys())
             if missing:
                 raise LMCError(f"{index} names tensor {missing[0]!r}, which no file has: not all of it is there")
+
+    def _check_twins(self, files: list[str], threads: int | None) -> None:
+        """A safetensors file beside its LMC file must have the same tensors: all of it is read."""
+        for file, reader in zip(files, self.readers):
+            twin = _find_twin(file)
+            if twin is None:
+                continue
+            try:
+                found = getattr(take_base(twin, threads), "fingerprint", None)
+            except (LMCError, OSError) as error:
+                raise LMCError(f"{twin}, beside {file}, cannot be read ({error}): remove the one that is out of date") from None
+            if found != reader.fingerprint:
+                raise _two_checkpoints(file, twin)
 
     def close(self) -> None:
         for reader in self.readers:

@@ -9,17 +9,17 @@ from typing import IO, Any, cast
 from lmc_codec import Reader, TensorInfo, _arrays, _chunks, _lmc
 from lmc_codec.__main__ import command
 from lmc_codec._arguments import count_threads, level_number
+from lmc_codec._base import take_base
 from lmc_codec._chain import _Link as Link
 from lmc_codec._chain import _look_at as look_at
 from lmc_codec._chain import _measure as measure_depths
 from lmc_codec._lmc import printable
-from lmc_codec._new_file import NewFile
-from lmc_codec._new_file import _sync_directory as sync_directory
+from lmc_codec._new_file import NewFile, attempt, sync_directory, sync_file
 from lmc_codec._writer import write_all
 
 __all__ = [
-    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "command", "count_threads", "decode_on_gpu", "level_number", "look_at", "measure_depths", "open_stored",
-    "printable", "sync_directory", "write_all"
+    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "attempt", "command", "count_threads", "decode_on_gpu", "level_number", "look_at",
+    "measure_depths", "open_stored", "printable", "sync_directory", "sync_file", "take_base", "write_all"
 ]  # fmt: skip
 
 

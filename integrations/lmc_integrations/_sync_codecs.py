@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import zlib
 
 import numpy as np
 
-from lmc_codec import BaseError, LMCError
+from lmc_codec import BaseError, LMCError, ReadError
 
 from ._core import _arrays, _lmc
 
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Bytes = NDArray[np.uint8]
-    Checksum = Callable[[Bytes], str]  #: hexadecimal digits
+
+    from ._sync_files import Tensor
 
     class Codec(Protocol):
         """Codes the difference of two tensors. out may be old."""
 
         def encode(self, new: Bytes, old: Bytes, dtype: str) -> bytes | bytearray: ...
-        def decode(self, out: Bytes, old: Bytes, payload: bytes) -> None: ...
+        def decode(self, out: Bytes, old: Bytes, payload: Bytes) -> None: ...
 
 
 COPY_SIZE = 8 << 20
@@ -45,15 +47,19 @@ class SyncWrongBase(SyncError):
     code = 4
 
 
+class SyncReadError(SyncError, ReadError):
+    """A file was cut or changed by another process while it was read."""
+
+
 class LMC:
     """Blocks of LMC; the old tensor is their prediction."""
 
     def encode(self, new: Bytes, old: Bytes, dtype: str) -> bytes | bytearray:
         return _lmc.tensor_encode(new.data, dtype if dtype in _arrays.BITS else "AUTO", old.data)
 
-    def decode(self, out: Bytes, old: Bytes, payload: bytes) -> None:
+    def decode(self, out: Bytes, old: Bytes, payload: Bytes) -> None:
         try:
-            _lmc.tensor_decode(payload, out.data, old.data)
+            _lmc.tensor_decode(payload.data, out.data, old.data)
         except BaseError as error:
             raise SyncWrongBase(str(error))
         except LMCError as error:
@@ -72,13 +78,13 @@ class Zstd:
         data: bytes = self.zstd.ZstdCompressor(level=1).compress(new ^ old)  # slime's level
         return data
 
-    def decode(self, out: Bytes, old: Bytes, payload: bytes) -> None:
+    def decode(self, out: Bytes, old: Bytes, payload: Bytes) -> None:
         try:
             self.apply(out, old, payload)
         except (self.zstd.ZstdError, ValueError, IndexError) as error:
             raise SyncCorrupt("zstd + %s: %s" % (self.encoding, error))
 
-    def apply(self, out: Bytes, old: Bytes, payload: bytes) -> None:
+    def apply(self, out: Bytes, old: Bytes, payload: Bytes) -> None:
         at = 0
         with self.zstd.ZstdDecompressor().stream_reader(payload) as stream:
             while chunk := stream.read(COPY_SIZE):
@@ -94,7 +100,7 @@ class ZstdOverwrite(Zstd):
 
     encoding = "overwrite"
 
-    def apply(self, out: Bytes, old: Bytes, payload: bytes) -> None:
+    def apply(self, out: Bytes, old: Bytes, payload: Bytes) -> None:
         data = np.frombuffer(self.zstd.ZstdDecompressor().stream_reader(payload).read(5 + 5 * out.size), np.uint8)
         count = int.from_bytes(data[:4], "little")
         if data.size != 4 + 5 * count:
@@ -125,14 +131,47 @@ def import_package(name: str) -> Any:
         raise SyncError("the Python package %s is missing: python3 -m pip install %s" % (name, name))
 
 
+class Checksum:
+    """A function that returns the checksum of bytes, in hexadecimal digits. new() makes an object that gets them in pieces."""
+
+    def __init__(self, new: Callable[[], Any]):
+        self.new = new
+
+    def __call__(self, data: Bytes | bytes) -> str:
+        state = self.new()
+        state.update(data)
+        return str(state.hexdigest())
+
+
+class Adler32:
+    def __init__(self) -> None:
+        self.value = 1
+
+    def update(self, data: Any) -> None:
+        self.value = zlib.adler32(data, self.value)
+
+    def hexdigest(self) -> str:
+        return "%08x" % self.value
+
+
+xxh3 = Checksum(lambda: import_package("xxhash").xxh3_128())
+
+
 def find_checksum(algorithm: Any) -> Checksum:
-    """The function of a checksum algorithm; slime has the same names."""
+    """A checksum by its name, which is slime's."""
     if algorithm == "adler32":
-        return lambda data: "%08x" % zlib.adler32(data.data)
+        return Checksum(Adler32)
     if algorithm == "xxh3-128":
-        xxhash = import_package("xxhash")
-        return lambda data: str(xxhash.xxh3_128(data).hexdigest())
+        import_package("xxhash")
+        return xxh3
     if algorithm == "blake3":
-        blake3 = import_package("blake3")
-        return lambda data: str(blake3.blake3(data).hexdigest())
+        return Checksum(import_package("blake3").blake3)
     raise SyncError("checksum_format %s is not one of xxh3-128, adler32, blake3" % ascii(algorithm))
+
+
+def make_digest(tensors: dict[str, Tensor], sums: dict[str, str]) -> str:
+    """What a version is, in 32 hexadecimal digits: xxh3-128 of one line of JSON for each tensor, sorted by name: [name,
+    dtype, shape, xxh3-128 of its bytes]. It does not depend on which file has which tensor, and covers nothing else of the
+    files."""
+    rows = ([name, tensors[name].dtype, tensors[name].shape, sums[name]] for name in sorted(tensors))
+    return xxh3("".join(json.dumps(row) + "\n" for row in rows).encode())

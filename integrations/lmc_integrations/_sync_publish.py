@@ -3,64 +3,68 @@
 from __future__ import annotations
 
 import collections
+import errno
 import json
-import logging
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._core import printable
-from ._sync_codecs import COPY_SIZE, SyncError, SyncWrongBase, find_checksum, find_codec
+from ._core import printable, sync_file
+from ._sync_codecs import COPY_SIZE, SyncError, SyncWrongBase, find_checksum, find_codec, make_digest, xxh3
 from ._sync_files import (
     INDEX,
+    LOGGER,
     STATE_DIR,
+    Checkpoint,
+    Scratch,
     Tensor,
     copy_file,
-    get_bytes,
+    copy_shard,
     list_files,
     locked,
-    map_file,
-    read_checkpoint,
+    make_name,
+    naming,
     read_json,
     sync,
     write_json,
 )
-from ._sync_versions import CHECKSUMS_FILE, LAYOUTS, MANIFEST, find_versions, read_number, read_version
+from ._sync_versions import CHECKSUMS_FILE, LAYOUTS, MANIFEST, find_versions, read_digest, read_number, read_version
 
-LOGGER = logging.getLogger("lmc_integrations.weight_sync")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._sync_codecs import Bytes
 
 Payload = tuple[Tensor, "bytes | bytearray", str]  # a changed tensor, its payload, the checksum of its new bytes
 
 
 def write_shard(path: str, shard: Iterable[Payload]) -> list[tuple[Tensor, int, str]]:
     """shard: an iterator of (tensor, payload, digest); returns [(tensor, payload size, digest)]. Payloads are first written
-    to a file without a name, because the header in front of them has their sizes."""
+    to another file, because the header in front of them has their sizes."""
     written: list[tuple[Tensor, int, str]] = []
-    with open(path + ".payload", "w+b") as payloads:
-        os.unlink(path + ".payload")
+    with naming(path), open(path + ".payload", "w+b") as payloads:
         for t, payload, digest in shard:
             payloads.write(payload)
             written.append((t, len(payload), digest))
-        if not written:
-            return written
-        header: dict[str, Any] = {"__metadata__": {t.name: digest for t, _, digest in written}}
-        at = 0
-        for t, size, _ in written:
-            header[t.name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
-            at += size
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        payloads.seek(0)
-        with open(path, "wb") as f:
-            f.write(len(text).to_bytes(8, "little") + text)
-            shutil.copyfileobj(payloads, f, COPY_SIZE)
-            f.flush()
-            os.fsync(f.fileno())
+        if written:
+            header: dict[str, Any] = {"__metadata__": {t.name: digest for t, _, digest in written}}
+            at = 0
+            for t, size, _ in written:
+                header[t.name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
+                at += size
+            text = json.dumps(header, separators=(",", ":")).encode()
+            text += b" " * (-len(text) % 8)
+            payloads.seek(0)
+            with open(path, "wb") as f:
+                f.write(len(text).to_bytes(8, "little") + text)
+                shutil.copyfileobj(payloads, f, COPY_SIZE)
+                f.flush()
+                sync_file(f.fileno())
+    os.unlink(path + ".payload")  # not while it is open: some file systems would leave it under another name
     return written
 
 
@@ -69,12 +73,17 @@ def map_ordered(
 ) -> Iterator[Payload | None]:
     """Yields the results in order. At most 2 * threads items are in progress, so few results are in memory."""
     pending: collections.deque[Future[Payload | None]] = collections.deque()
-    for item in items:
-        pending.append(pool.submit(function, item))
-        if len(pending) >= 2 * threads:
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) >= 2 * threads:
+                yield pending.popleft().result()
+        while pending:
             yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
+        wait(pending)
 
 
 class Publication(NamedTuple):
@@ -96,91 +105,121 @@ def publish(args: Publication) -> str:
         raise SyncError("SkyRL has no full versions: its receivers start from their model, version 0; name what this one builds on with --base")
     if args.layout == "skyrl" and args.checksum != "xxh3-128":
         raise SyncError("SkyRL knows no checksum %s: use xxh3-128" % args.checksum)
-    naming = LAYOUTS[args.layout][0]
-    target = os.path.join(args.sync_dir, naming % args.version)
-    stage = os.path.join(args.sync_dir, ".%s.tmp" % os.path.basename(target))
+    name = LAYOUTS[args.layout][0] % args.version
+    target, stage = os.path.join(args.sync_dir, name), os.path.join(args.sync_dir, ".%s.%s.tmp" % (name, make_name()))
     os.makedirs(args.sync_dir, exist_ok=True)
-    with locked(os.path.join(args.sync_dir, ".lock"), wait=False), ThreadPoolExecutor(args.threads) as pool:
+    with locked(os.path.join(args.sync_dir, ".lock"), wait=False) as is_locked, ThreadPoolExecutor(args.threads) as pool:
         if os.path.lexists(target):
             raise SyncError("%s is there already: what was published is never changed" % target)
-        for name in os.listdir(args.sync_dir): # files of killed publishers
-            if re.fullmatch(r"\.(weight_)?v\d+\.tmp", name):
-                shutil.rmtree(os.path.join(args.sync_dir, name))
-        os.mkdir(stage)
+        for other in os.listdir(args.sync_dir) if is_locked else (): # files of killed publishers
+            if re.fullmatch(r"\.(weight_)?v\d+(\.[0-9a-f]+)?\.tmp", other):
+                shutil.rmtree(os.path.join(args.sync_dir, other), ignore_errors=True)
         try:
+            os.mkdir(stage)
             said = publish_full(args, pool, stage) if args.base is None else publish_delta(args, args.base, pool, stage)
             sync(stage)
-            os.rename(stage, target)
-            sync(args.sync_dir)
+            try:
+                os.rename(stage, target)
+            except OSError as error:
+                if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise SyncError("%s is there already: another process has published it" % target)
+                raise
         except BaseException:
             shutil.rmtree(stage, ignore_errors=True)
             raise
+        sync(args.sync_dir)
     return printable("%s: %s" % (target, said))
 
 
 def publish_full(args: Publication, pool: ThreadPoolExecutor, stage: str) -> str:
-    tensors = read_checkpoint(args.new_dir)
-    files = [f for f in list_files(args.new_dir) if f != CHECKSUMS_FILE]
-    for file in files:
-        copy_file(os.path.join(args.new_dir, file), os.path.join(stage, file))
-    size = sum(t.size for t in tensors.values())
-    if INDEX not in files and "model.safetensors" not in files: # these names mark a full version
-        write_json(os.path.join(stage, INDEX), {"metadata": {"total_size": size},
-                                                "weight_map": {n: os.path.basename(t.path) for n, t in sorted(tensors.items())}})
-    elif INDEX in files and "delta_encoding" in ((read_json(os.path.join(stage, INDEX)) or {}).get("metadata") or {}):
-        raise SyncError("%s holds a published delta, not a checkpoint" % args.new_dir)
-    maps, checksum = {t.path: map_file(t.path) for t in tensors.values()}, find_checksum(args.checksum)
-    digests = pool.map(lambda t: checksum(get_bytes(maps[t.path], t)), tensors.values())
-    firsts = {t.path: t.offset for t in reversed(tensors.values())}
-    write_json(os.path.join(stage, CHECKSUMS_FILE),
-               {"version": "%06d" % args.version, "checksum_format": args.checksum, "checksums": dict(zip(tensors, digests)),
-                "headers": {os.path.basename(p): checksum(maps[p][:first]) for p, first in firsts.items()}})
-    return "full, %d tensors, %d bytes" % (len(tensors), size)
+    checksum, scratch = find_checksum(args.checksum), Scratch()
+    sums: dict[str, str] = {}
+    checksums: dict[str, str] = {}
+    others: dict[str, str] = {}
+    with Checkpoint(args.new_dir) as new:
+        def fill(t: Tensor, data: Bytes) -> None:
+            new.read_into(data, t)
+            sums[t.name] = xxh3(data)
+            checksums[t.name] = sums[t.name] if checksum is xxh3 else checksum(data)
+
+        for file in list_files(args.new_dir):
+            path, made = os.path.join(args.new_dir, file), os.path.join(stage, file)
+            if path in new.shards:
+                others[file] = checksum(copy_shard(new.shards[path], made, pool, scratch, fill))
+            elif file != CHECKSUMS_FILE:
+                others[file] = copy_file(path, made, checksum) or ""
+        new.check_unchanged()
+        index = os.path.join(stage, INDEX)
+        if INDEX not in others and "model.safetensors" not in others:  # these names mark a full version
+            write_json(index, {"metadata": {"total_size": sum(t.size for t in new.tensors.values())},
+                               "weight_map": {n: os.path.basename(t.path) for n, t in sorted(new.tensors.items())}})
+        elif INDEX in others and "delta_encoding" in ((read_json(index) or {}).get("metadata") or {}):
+            raise SyncError("%s holds a published delta, not a checkpoint" % args.new_dir)
+        write_json(os.path.join(stage, CHECKSUMS_FILE),
+                   {"version": "%06d" % args.version, "digest": make_digest(new.tensors, sums), "checksum_format": args.checksum,
+                    "checksums": {n: checksums[n] for n in new.tensors}, "headers": others})
+        return "full, %d tensors, %d bytes" % (len(new.tensors), sum(t.size for t in new.tensors.values()))
 
 
 def publish_delta(args: Publication, base_dir: str, pool: ThreadPoolExecutor, stage: str) -> str:
-    new, old = read_checkpoint(args.new_dir), read_checkpoint(base_dir)
-    check_base(args, base_dir, new, old)
+    with Checkpoint(args.new_dir) as new, Checkpoint(base_dir) as old:
+        return write_delta(args, new, old, pool, stage)
+
+
+def write_delta(args: Publication, new: Checkpoint, old: Checkpoint, pool: ThreadPoolExecutor, stage: str) -> str:
+    stored_digest = check_base(args, new, old)
     versions = find_versions(args.sync_dir)
     known = read_version(args.base_version, versions[args.base_version]) if args.base_version in versions else None
     if args.base_version and known is None:
         LOGGER.warning("note: version %d is not in %s: only receivers that have it can follow", args.base_version, printable(args.sync_dir))
     encoding = "prediction" if args.compression == "lmc" else "xor"
-    codec, checksum = find_codec("publish", args.compression, encoding), find_checksum(args.checksum)
+    codec, checksum, scratch = find_codec("publish", args.compression, encoding), find_checksum(args.checksum), Scratch()
+    new_sums: dict[str, str] = {}
+    old_sums: dict[str, str] = {}
 
     def encode(t: Tensor) -> Payload | None:
-        now, before = get_bytes(maps[t.path], t), get_bytes(maps[old[t.name].path], old[t.name])
-        if known is not None and not known.check(t.name, before):
-            raise SyncWrongBase("%s is not version %d as it was published: tensor %s differs" % (base_dir, known.number, ascii(t.name)))
-        if all(np.array_equal(now[i:i + COPY_SIZE], before[i:i + COPY_SIZE]) for i in range(0, t.size, COPY_SIZE)):
+        now = new.read_into(scratch.take("new", t.size), t)
+        before = old.read_into(scratch.take("old", t.size), old.tensors[t.name])
+        new_sums[t.name], old_sums[t.name] = xxh3(now), xxh3(before)
+        if known is not None and not known.check(t.name, before, old_sums[t.name]):
+            raise SyncWrongBase("%s is not version %d as it was published: tensor %s differs" % (old.directory, known.number, ascii(t.name)))
+        if new_sums[t.name] == old_sums[t.name] and all(np.array_equal(now[i:i + COPY_SIZE], before[i:i + COPY_SIZE])
+                                                        for i in range(0, t.size, COPY_SIZE)):
             return None
-        return t, codec.encode(now, before, t.dtype), checksum(now)
+        return t, codec.encode(now, before, t.dtype), new_sums[t.name] if checksum is xxh3 else checksum(now)
 
     shards: list[list[tuple[Tensor, int, str]]] = []
-    for path in sorted({t.path for t in new.values()}):
-        tensors = sorted(t for t in new.values() if t.path == path)
-        maps = {p: map_file(p) for p in {path, *(old[t.name].path for t in tensors)}}
-        coded = map_ordered(pool, args.threads, encode, tensors)
+    for path in sorted(new.shards):
+        coded = map_ordered(pool, args.threads, encode, sorted(new.shards[path].tensors))
         written = write_shard(os.path.join(stage, "shard%d" % len(shards)), (x for x in coded if x is not None))
         if written:
             shards.append(written)
+    new.check_unchanged()
+    old.check_unchanged()
+    base_digest = make_digest(old.tensors, old_sums)
+    if known is not None and known.digest not in (None, base_digest):
+        raise SyncWrongBase("%s is not version %d as it was published: a tensor differs that version %d did not change" %
+                            (old.directory, known.number, known.number))
+    if stored_digest not in (None, base_digest):
+        raise SyncWrongBase("%s was changed after version %d was received" % (old.directory, args.base_version))
     files = name_shards(args, stage, len(shards))
     payloads = [(file, t, size, digest) for file, written in zip(files, shards) for t, size, digest in written]
-    write_index(args, stage, encoding, files, payloads)
-    size, packed = sum(t.size for t in new.values()), sum(os.path.getsize(os.path.join(stage, f)) for f in files)
-    return "%d of %d tensors changed, %d bytes as %d, %.2fx" % (len(payloads), len(new), size, packed, size / max(packed, 1))
+    write_index(args, stage, encoding, files, payloads, make_digest(new.tensors, new_sums), base_digest)
+    size, packed = sum(t.size for t in new.tensors.values()), sum(os.path.getsize(os.path.join(stage, f)) for f in files)
+    return "%d of %d tensors changed, %d bytes as %d, %.2fx" % (len(payloads), len(new.tensors), size, packed, size / max(packed, 1))
 
 
-def check_base(args: Publication, base_dir: str, new: dict[str, Tensor], old: dict[str, Tensor]) -> None:
-    """Raises if the base has other tensors, or is another version."""
-    other = sorted(n for n in set(new) | set(old) if n not in new or n not in old or new[n][2:4] != old[n][2:4] or new[n].size != old[n].size)
+def check_base(args: Publication, new: Checkpoint, old: Checkpoint) -> str | None:
+    """Raises if the base has other tensors, or is a local checkpoint at another version. Returns the digest in its state, if any."""
+    a, b = new.tensors, old.tensors
+    other = sorted(n for n in set(a) | set(b) if n not in a or n not in b or a[n][2:4] != b[n][2:4] or a[n].size != b[n].size)
     if other:
         raise SyncError("%s and %s differ in more than values, e.g. in tensor %s: publish a full version (without --base)" %
-                      (base_dir, args.new_dir, ascii(other[0])))
-    state_path = os.path.join(base_dir, STATE_DIR, "state.json")
-    state = read_json(state_path)
+                      (old.directory, args.new_dir, ascii(other[0])))
+    state_path, state = os.path.join(old.directory, STATE_DIR, "state.json"), old.state
     if state and read_number(state_path, state, "version") != args.base_version:
-        raise SyncWrongBase("%s is at version %d, not at %d" % (base_dir, int(state["version"]), args.base_version))
+        raise SyncWrongBase("%s is at version %d, not at %d" % (old.directory, int(state["version"]), args.base_version))
+    return read_digest(state_path, state, "digest")
 
 
 def name_shards(args: Publication, stage: str, n: int) -> list[str]:
@@ -193,8 +232,9 @@ def name_shards(args: Publication, stage: str, n: int) -> list[str]:
     return files
 
 
-def write_index(args: Publication, stage: str, encoding: str, files: list[str], payloads: list[tuple[str, Tensor, int, str]]) -> None:
-    how = {"delta_encoding": encoding, "compression_format": args.compression}
+def write_index(args: Publication, stage: str, encoding: str, files: list[str], payloads: list[tuple[str, Tensor, int, str]], digest: str,
+                base_digest: str) -> None:
+    how = {"delta_encoding": encoding, "compression_format": args.compression, "digest": digest, "base_digest": base_digest}
     if args.layout == "skyrl":
         write_json(os.path.join(stage, MANIFEST), {
             "version": args.version, "base_version": args.base_version, **how, "payload_files": files,

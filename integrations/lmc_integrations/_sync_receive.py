@@ -5,33 +5,37 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ._core import printable
-from ._sync_codecs import SyncCorrupt, SyncError, SyncWrongBase
+from ._sync_codecs import SyncCorrupt, SyncError, SyncReadError, SyncWrongBase, make_digest, xxh3
 from ._sync_files import (
     INDEX,
     STATE_DIR,
+    Checkpoint,
+    File,
+    Scratch,
     Tensor,
     copy_file,
-    get_bytes,
+    copy_shard,
     list_files,
     locked,
-    make_file,
-    map_file,
-    read_checkpoint,
+    make_name,
+    mark,
     read_json,
-    read_shard,
+    run_all,
     sync,
     write_json,
 )
-from ._sync_versions import CHECKSUMS_FILE, Version, find_versions, read_number, read_version
+from ._sync_versions import CHECKSUMS_FILE, Version, find_digest, find_versions, read_digest, read_number, read_version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._sync_codecs import Bytes, Codec
+
+Sums = dict[str, str]  # xxh3-128 of each tensor
 
 
 class Request(NamedTuple):
@@ -44,50 +48,122 @@ class Request(NamedTuple):
     threads: int
 
 
-def receive(args: Request) -> str:
+@contextlib.contextmanager
+def receiving(args: Request) -> Iterator[tuple[int, str]]:
+    """Brings args.local_dir to a version. Yields (the version, a report); until the caller goes on, no other receiver changes
+    the directory, if its file system has locks."""
     if not os.path.isdir(args.sync_dir):
         raise SyncError("%s is no directory" % args.sync_dir)
     state_dir = os.path.join(args.local_dir, STATE_DIR)
-    stage, state_path = os.path.join(state_dir, "stage"), os.path.join(state_dir, "state.json")
     os.makedirs(state_dir, exist_ok=True)
+    with locked(os.path.join(state_dir, "lock"), wait=True) as is_locked:
+        version, said = bring(args, state_dir, is_locked)
+        yield version, "\n".join(map(printable, said))
+
+
+def receive(args: Request) -> str:
+    with receiving(args) as (_, said):
+        return said
+
+
+def receive_open(args: Request) -> Checkpoint:
+    """Opens the local checkpoint at the version to which it was brought. Later receivers do not change what is open."""
+    with receiving(args) as (version, _):
+        local = Checkpoint(args.local_dir)
+        if read_number(args.local_dir, local.state, "version") != version:
+            local.close()
+            raise SyncReadError("%s: another process received version %s there, without a lock: repeat this" % (args.local_dir, local.state["version"]))
+        return local
+
+
+def bring(args: Request, state_dir: str, is_locked: bool) -> tuple[int, list[str]]:
+    stage, state_path = os.path.join(state_dir, "stage-" + make_name()), os.path.join(state_dir, "state.json")
     said = []
-    with locked(os.path.join(state_dir, "lock"), wait=True):
+    state = read_json(state_path) or {}
+    if "commit" in state:
+        said.append("%s: at version %d: finished what a killed receive had begun" %
+                    (args.local_dir, commit(args.local_dir, state_dir, state)))
         state = read_json(state_path) or {}
-        if "commit" in state:
-            version = commit(args.local_dir, stage, state_path, state)
-            have: int | None = version
-            said.append("%s: at version %d: finished what a killed receive had begun" % (args.local_dir, version))
-        else:
-            have = read_number(state_path, state, "version") if state else None
-        if os.path.isdir(stage):
-            if os.listdir(stage):
-                said.append("%s: a killed receive had changed nothing yet" % args.local_dir)
-            shutil.rmtree(stage)
-        if have is None and list_files(args.local_dir):
-            raise SyncError("%s holds files, and no %s says which version: name an empty directory" % (args.local_dir, state_path))
-        versions = find_versions(args.sync_dir)
-        target = max(versions, default=0 if have is None else have) if args.version is None else args.version
-        if have is not None and target < have:
-            raise SyncError("%s is at version %d, which is newer than %d: to go back, or where numbers began anew, receive into an empty directory" %
-                          (args.local_dir, have, target))
-        if have == target:
-            return "\n".join(map(printable, [*said, "%s: at version %d already" % (args.local_dir, have)]))
-        full, links = find_chain(args, versions, have, target)
-        begin = full.path if full else args.local_dir if have is not None else args.base or ""  # find_chain has checked args.base
+    have = read_number(state_path, state, "version") if state else None
+    if is_locked and clean(state_dir):
+        said.append("%s: a killed receive had changed nothing yet" % args.local_dir)
+    if have is None and list_files(args.local_dir):
+        raise SyncError("%s holds files, and no %s says which version: name an empty directory" % (args.local_dir, state_path))
+    versions = find_versions(args.sync_dir)
+    target = max(versions, default=0 if have is None else have) if args.version is None else args.version
+    if have is not None and target < have:
+        raise SyncError("%s is at version %d, which is newer than %d: to go back, or where numbers began anew, receive into an empty directory" %
+                      (args.local_dir, have, target))
+    full, links = find_chain(args, versions, have, target)
+    is_local = have is not None and full is None
+    if have is not None and is_local:
+        check_there(args.local_dir, state, have)
+    begin_dir = full.path if full else args.local_dir if is_local else args.base or ""  # find_chain has checked args.base
+    with ThreadPoolExecutor(args.threads) as pool, Checkpoint(begin_dir) as begin:
+        sums: Sums = {}
+        if have is not None and is_local:
+            sums, complete = identify(begin, state_path, state, have, pool)
+            check_number(args.local_dir, complete["digest"], have, versions)
+            if have == target:
+                if state != complete:
+                    write_json(state_path, complete)
+                return target, [*said, "%s: at version %d already" % (args.local_dir, have)]
+            state = complete
         try:
-            make_stage(args, stage, begin, full, links)
-            keep = set(list_files(begin)) if begin != args.local_dir else None
+            after = make_stage(args, stage, begin, sums, full, links, pool)
+            keep = None if is_local else set(list_files(begin_dir))
             remove = [f for f in list_files(args.local_dir) if keep is not None and f not in keep and (f.endswith(".safetensors") or f == INDEX)]
-            state["commit"] = {"version": "%06d" % target, "remove": remove}
+            state["commit"] = {**after, "version": "%06d" % target, "remove": remove, "stage": os.path.basename(stage)}
             write_json(state_path, state)
         except BaseException:
-            if not (read_json(state_path) or {}).get("commit"):
+            if ((read_json(state_path) or {}).get("commit") or {}).get("stage") != os.path.basename(stage):
                 shutil.rmtree(stage, ignore_errors=True)
             raise
-        commit(args.local_dir, stage, state_path, state)
-        source = begin if begin != args.local_dir else "version %s" % have
-        said.append("%s: version %d, from %s by %d delta%s" % (args.local_dir, target, source, len(links), "s" * (len(links) != 1)))
-        return "\n".join(map(printable, said))
+    commit(args.local_dir, state_dir, state)
+    source = "version %s" % have if is_local else begin_dir
+    said.append("%s: version %d, from %s by %d delta%s" % (args.local_dir, target, source, len(links), "s" * (len(links) != 1)))
+    return target, said
+
+
+def check_there(local_dir: str, state: dict[str, Any], have: int) -> None:
+    """Raises if files of the local checkpoint are gone. A state of other programs does not name them."""
+    there, files = list_files(local_dir), state.get("files")
+    gone = sorted(set(files) - set(there)) if isinstance(files, dict) else []
+    if gone or not any(file.endswith(".safetensors") for file in there):
+        raise SyncWrongBase("%s: %s of version %d, which was received there, gone: remove this directory, with %s in it, and receive again" %
+                            (local_dir, "%s is" % ascii(gone[0]) if len(gone) == 1 else "the files are", have, STATE_DIR))
+
+
+def identify(local: Checkpoint, state_path: str, state: dict[str, Any], have: int, pool: ThreadPoolExecutor) -> tuple[Sums, dict[str, Any]]:
+    """(the checksums of the local checkpoint's tensors, a complete state). They are those of the state as long as size, time
+    and inode of each file are as receive has left them; otherwise all is read, and must have the digest of the state. If the
+    state has none, another program wrote it, and what is there is taken for that version."""
+    digest, sums = read_digest(state_path, state, "digest"), state.get("checksums")
+    marks = {os.path.basename(path): mark(shard.status) for path, shard in local.shards.items()}
+    if digest is None or state.get("files") != marks or not isinstance(sums, dict) or set(sums) != set(local.tensors):
+        scratch = Scratch()
+        found = run_all(pool, lambda t: xxh3(local.read_into(scratch.take("sum", t.size), t)), local.tensors.values())
+        sums = dict(zip(local.tensors, found))
+        local.check_unchanged()
+    if digest not in (None, make_digest(local.tensors, sums)):
+        before = state.get("checksums")
+        other = sorted(n for n, s in sums.items() if isinstance(before, dict) and before.get(n) != s)
+        raise SyncWrongBase("%s was changed after version %d was received%s: receive into an empty directory" %
+                            (local.directory, have, ", e.g. tensor %s" % ascii(other[0]) if other else ""))
+    return sums, make_state(have, local.tensors, sums, marks)
+
+
+def make_state(version: int, tensors: dict[str, Tensor], sums: Sums, marks: dict[str, list[int]]) -> dict[str, Any]:
+    """What state.json says. SGLang reads and writes only the version."""
+    return {"version": "%06d" % version, "digest": make_digest(tensors, sums), "checksums": sums, "files": marks}
+
+
+def check_number(local_dir: str, digest: str, have: int, versions: dict[int, str]) -> None:
+    """The number of a version does not say what it is: after a restart a publisher may use it again."""
+    published = find_digest(versions[have]) if have in versions else None
+    if published not in (None, digest):
+        raise SyncWrongBase("%s is at another version %d than %s: numbers began anew, or it was changed; receive into an empty directory" %
+                            (local_dir, have, versions[have]))
 
 
 def find_chain(args: Request, versions: dict[int, str], have: int | None, target: int) -> tuple[Version | None, list[Version]]:
@@ -112,102 +188,147 @@ def find_chain(args: Request, versions: dict[int, str], have: int | None, target
     return None, links
 
 
-def make_stage(args: Request, stage: str, begin: str, full: Version | None, links: list[Version]) -> None:
-    """Writes the files that differ from the local checkpoint to the stage."""
-    tensors = read_checkpoint(begin)
-    check_tensors(begin, tensors, full, links)
+def make_stage(args: Request, stage: str, begin: Checkpoint, sums: Sums, full: Version | None, links: list[Version], pool: ThreadPoolExecutor) -> dict[str, Any]:
+    """Writes the files that differ from the local checkpoint to the stage. sums: the checksums of what is in begin, if it is
+    the local checkpoint. Returns what the state will say of digest, checksums and files."""
+    is_local, scratch = bool(sums), Scratch()
+    check_tensors(begin, full, links)
+    first = make_digest(begin.tensors, sums) if is_local else full.digest if full else None
+    check_bases(begin, links, [first, *(link.digest for link in links)])  # what is known before all is decoded
     os.mkdir(stage)
+    marks = {}
     with contextlib.ExitStack() as stack:
-        files = {p: stack.enter_context(open(p, "rb")) for p in {t.path for link in links for t in link.payloads.values()}}
-        pool = stack.enter_context(ThreadPoolExecutor(args.threads))  # it ends before the files are closed
-
-        def read_payload(t: Tensor) -> bytes:
-            payload = os.pread(files[t.path].fileno(), t.size, t.offset)
-            if len(payload) != t.size:
-                raise SyncCorrupt("%s was cut short" % t.path)
-            return payload
-
-        for file in list_files(begin):
-            path, made = os.path.join(begin, file), os.path.join(stage, file)
+        files = {p: File(p) for p in {t.path for link in links for t in link.payloads.values()}}
+        for f in files.values():
+            stack.enter_context(f.raw)
+        chain = Chain(begin, full, links, sums, [{} for _ in range(len(links) + 1)], lambda t: files[t.path].read(t.offset, t.size))
+        for file in list_files(begin.directory):
+            path, made = os.path.join(begin.directory, file), os.path.join(stage, file)
             if full and os.path.islink(path): # publish() writes no links; a link might lead anywhere
                 raise SyncCorrupt("%s is a link" % path)
-            mine = [t for t in tensors.values() if t.path == path]
-            if mine and (begin != args.local_dir or any(t.name in link.payloads for t in mine for link in links)):
-                source = map_file(path)
-                out = make_file(made, source.size)
-                first, last = mine[0].offset, mine[-1].offset + mine[-1].size
-                out[:first], out[last:] = source[:first], source[last:]
-                if full and full.checksum and full.checksum(out[:first]) != full.headers.get(file):
+            shard = begin.shards.get(path)
+            if shard and is_local and not any(t.name in link.payloads for t in shard.tensors for link in links):
+                marks[file] = mark(shard.status)
+                for t in shard.tensors:
+                    chain.keep(t)
+            elif shard:
+                head = copy_shard(shard, made, pool, scratch, chain.make)
+                if full and full.checksum and full.checksum(head) != full.others.get(file):
                     raise SyncCorrupt("%s: its header has another checksum" % path)
-                chain = Chain(begin, full, links, read_payload)
-                list(pool.map(lambda t: chain.make(t, get_bytes(source, t), get_bytes(out, t)), mine))
-                out.flush()
-                shutil.copymode(path, made)
-                sync(made)
-            elif begin != args.local_dir and file != CHECKSUMS_FILE:
-                copy_file(path, made)
+                marks[file] = mark(os.stat(made))
+            elif not is_local and file != CHECKSUMS_FILE:
+                checksum = copy_file(path, made, full.checksum if full else None)
+                if full and full.checksum and full.others.get(file, checksum) != checksum:
+                    raise SyncCorrupt("%s has another checksum" % path)
+    chain.check_digests()
     sync(stage)
     sync(os.path.dirname(stage)) # before state.json names it
+    return make_state(0, begin.tensors, chain.sums[-1], marks)
 
 
-def check_tensors(begin: str, tensors: dict[str, Tensor], full: Version | None, links: list[Version]) -> None:
+def check_tensors(begin: Checkpoint, full: Version | None, links: list[Version]) -> None:
     for link in links:
-        other = sorted(set(link.payloads) - set(tensors))
+        other = sorted(set(link.payloads) - set(begin.tensors))
         if other:
-            raise SyncWrongBase("version %d has tensor %s, and %s has not" % (link.number, ascii(other[0]), begin))
-    for path in sorted({t.path for t in tensors.values()} if full else ()): # a delta has checksums there
-        if set(read_shard(path)[1]) & set(tensors):
-            raise SyncCorrupt("%s holds the payloads of a delta, and its index does not say so" % path)
-    if full and full.checksums and set(full.checksums) != set(tensors):
+            raise SyncWrongBase("version %d has tensor %s, and %s has not" % (link.number, ascii(other[0]), begin.directory))
+    for shard in begin.shards.values() if full else (): # a delta has checksums there
+        if set(shard.metadata) & set(begin.tensors):
+            raise SyncCorrupt("%s holds the payloads of a delta, and its index does not say so" % shard.path)
+    if full and full.checksums and set(full.checksums) != set(begin.tensors):
         raise SyncCorrupt("%s: tensors and checksums are not the same" % full.path)
 
 
 class Chain(NamedTuple):
-    """All payloads that lead from the checkpoint at begin to the target, in order."""
+    """All payloads that lead from the checkpoint at begin to the target, in order. sums: the checksums at begin, and after
+    each link."""
 
-    begin: str
+    begin: Checkpoint
     full: Version | None
     links: list[Version]
-    read_payload: Callable[[Tensor], bytes]
+    known: Sums
+    sums: list[Sums]
+    read_payload: Callable[[Tensor], Bytes]
 
-    def make(self, t: Tensor, source: Bytes, out: Bytes) -> None:
+    def make(self, t: Tensor, out: Bytes) -> None:
         """Makes a tensor of the target in out. After each version the checksum of the bytes in out is compared."""
-        if self.full and self.full.checksums: # the checksum is that of the copy: the source may change
-            out[:] = source
-            source = out
-            if not self.full.check(t.name, out):
-                raise SyncCorrupt("version %d, tensor %s: wrong checksum" % (self.full.number, ascii(t.name)))
-        for link in self.links:
+        self.begin.read_into(out, t)
+        known, is_checked = self.known.get(t.name), any(t.name in link.payloads for link in self.links)
+        digest = known if known and is_checked else xxh3(out)  # of what a payload changes, the result is checked
+        if known not in (None, digest):
+            raise SyncWrongBase("%s was changed after it was received, e.g. tensor %s: receive into an empty directory" %
+                                (self.begin.directory, ascii(t.name)))
+        if self.full and not self.full.check(t.name, out, digest):
+            raise SyncCorrupt("version %d, tensor %s: wrong checksum" % (self.full.number, ascii(t.name)))
+        self.sums[0][t.name] = digest
+        is_changed = False
+        for link, sums in zip(self.links, self.sums[1:]):
             if t.name in link.payloads and link.codec:
-                self.apply(link, link.codec, t.name, source, out)
-                source = out
-        if source is not out:
-            out[:] = source
+                digest = self.apply(link, link.codec, t.name, out, "what came before" if is_changed else self.begin.directory)
+                is_changed = True
+            sums[t.name] = digest
 
-    def apply(self, link: Version, codec: Codec, name: str, source: Bytes, out: Bytes) -> None:
+    def keep(self, t: Tensor) -> None:
+        """Of a tensor that no link changes."""
+        for sums in self.sums:
+            sums[t.name] = self.known[t.name]
+
+    def apply(self, link: Version, codec: Codec, name: str, out: Bytes, base: str) -> str:
         try:
-            codec.decode(out, source, self.read_payload(link.payloads[name]))
-            if not link.check(name, out):
+            codec.decode(out, out, self.read_payload(link.payloads[name]))
+            digest = xxh3(out)
+            if not link.check(name, out, digest):
                 raise SyncCorrupt("wrong checksum after decoding")
         except SyncWrongBase:
-            raise SyncWrongBase("version %d, tensor %s: %s is not version %d, which it was made against" %
-                                (link.number, ascii(name), self.begin if source is not out else "what came before", link.base or 0))
+            raise SyncWrongBase("version %d, tensor %s: %s is not version %d, which it was made against" % (link.number, ascii(name), base, link.base or 0))
         except SyncError as error:
             raise type(error)("version %d, tensor %s: %s" % (link.number, ascii(name), error))
+        return digest
+
+    def check_digests(self) -> None:
+        """Each version and each base is what its publisher had, in all tensors. No digest: its publisher computes none."""
+        digests = [make_digest(self.begin.tensors, sums) for sums in self.sums]
+        check_bases(self.begin, self.links, digests)
+        for version, digest in zip([self.full, *self.links], digests):
+            if version and version.digest not in (None, digest):
+                raise SyncCorrupt("%s: its digest is not that of its tensors" % version.path)
 
 
-def commit(local_dir: str, stage: str, state_path: str, state: dict[str, Any]) -> int:
-    """Renames the files of the stage. It may be killed and repeated. Returns the version."""
-    where, said = "%s: commit" % state_path, state["commit"]
-    version = read_number(where, said, "version")
+def check_bases(begin: Checkpoint, links: list[Version], digests: Sequence[str | None]) -> None:
+    """digests: at begin, and after each link."""
+    for link, digest in zip(links, digests):
+        if digest is not None and link.base_digest not in (None, digest):
+            raise SyncWrongBase("version %d was made against another version %d than %s: a tensor differs that it does not change" %
+                                (link.number, link.base or 0, begin.directory if link is links[0] else "the one published here"))
+
+
+def clean(state_dir: str) -> bool:
+    """Removes what killed processes left. Returns whether they had begun a version."""
+    left = [name for name in os.listdir(state_dir) if name.startswith("stage")]
+    has_files = any(os.listdir(os.path.join(state_dir, name)) for name in left)
+    for name in left:
+        shutil.rmtree(os.path.join(state_dir, name))
+    for name in os.listdir(state_dir):
+        if name.endswith(".tmp"):
+            os.unlink(os.path.join(state_dir, name))
+    return has_files
+
+
+def commit(local_dir: str, state_dir: str, state: dict[str, Any]) -> int:
+    """Renames the files of the stage. It may be killed and repeated, by several processes at once if there are no locks.
+    Returns the version."""
+    state_path, said = os.path.join(state_dir, "state.json"), state["commit"]
+    version = read_number("%s: commit" % state_path, said, "version")
+    stage = os.path.join(state_dir, os.path.basename(str(said.get("stage", "stage"))))
     if not os.path.isdir(stage): # it is removed last
         raise SyncError("%s: its files may be old and new, and %s is gone: receive into an empty directory" % (local_dir, stage))
     for file in sorted(os.listdir(stage)):
-        os.replace(os.path.join(stage, file), os.path.join(local_dir, file))
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(os.path.join(stage, file), os.path.join(local_dir, file))
     for file in said.get("remove", []):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(local_dir, os.path.basename(file)))
     sync(local_dir)
-    write_json(state_path, {"version": "%06d" % version})
-    os.rmdir(stage)
+    write_json(state_path, {"version": "%06d" % version, **{key: said[key] for key in ("digest", "checksums", "files") if key in said}})
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(stage)
     return version

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from ._sync_codecs import SyncCorrupt, SyncError, find_checksum, find_codec
+from ._sync_codecs import SyncCorrupt, SyncError, find_checksum, find_codec, xxh3
 from ._sync_files import INDEX, Tensor, read_json, read_shard
 
 TYPE_CHECKING = False
@@ -27,11 +27,15 @@ class Version(NamedTuple):
     checksum: Checksum | None
     payloads: dict[str, Tensor]  #: the encoded bytes
     checksums: dict[str, str]  #: of the decoded bytes
-    headers: dict[str, str] = {}  #: of a full version: checksums of each file's bytes before its tensors
+    others: dict[str, str] = {}  #: of a full version: checksums of each file's bytes that are of no tensor
+    digest: str | None = None  #: make_digest() of all its tensors; None: its publisher computes none
+    base_digest: str | None = None  #: that of its base
 
-    def check(self, name: str, data: Bytes) -> bool:
-        """Whether a tensor is that of this version. True also if the version has no checksum of it."""
-        return self.checksum is None or name not in self.checksums or self.checksum(data) == self.checksums[name]
+    def check(self, name: str, data: Bytes, digest: str) -> bool:
+        """Whether a tensor, whose xxh3-128 is digest, is that of this version. True also if the version has no checksum of it."""
+        if self.checksum is None or name not in self.checksums:
+            return True
+        return self.checksums[name] == (digest if self.checksum is xxh3 else self.checksum(data))
 
 
 LAYOUTS = {"slime": ("weight_v%06d", r"weight_v(\d{6,})", INDEX), "skyrl": ("v%08d", r"v(\d{8,})", MANIFEST)}
@@ -42,6 +46,13 @@ def read_number(where: str, values: dict[str, Any], key: str) -> int:
         return int(values[key])
     except (KeyError, TypeError, ValueError, OverflowError):
         raise SyncCorrupt("%s: no number %s" % (where, key))
+
+
+def read_digest(where: str, values: dict[str, Any], key: str) -> str | None:
+    digest = values.get(key)
+    if digest is not None and not isinstance(digest, str):
+        raise SyncCorrupt("%s: %s is no text" % (where, key))
+    return digest
 
 
 def find_versions(sync_dir: str) -> dict[int, str]:
@@ -55,26 +66,46 @@ def find_versions(sync_dir: str) -> dict[int, str]:
     return versions
 
 
-def read_version(number: int, path: str) -> Version:
-    """Reads and checks a version, except its payloads, which are read when they are applied."""
-    manifest = read_json(os.path.join(path, MANIFEST))
+def read_index(path: str) -> tuple[str, dict[str, Any], dict[str, Any] | None]:
+    """(file, its JSON object, its object about the version), of a version's directory. None: a full version by others, which
+    says nothing about itself."""
+    where = os.path.join(path, MANIFEST)
+    manifest = read_json(where)
     if manifest is not None:
-        return read_manifest(number, path, manifest)
+        return where, manifest, manifest
     where = os.path.join(path, INDEX)
     index = read_json(where) or {}
     meta = index.get("metadata") or {}
     if not isinstance(meta, dict):
         raise SyncCorrupt("%s: metadata is no object" % where)
-    if "delta_encoding" not in meta:
-        if "base_version" in meta or "compression_format" in meta:
-            raise SyncCorrupt("%s: a delta, and delta_encoding is missing" % where)
-        where = os.path.join(path, CHECKSUMS_FILE)
-        stored = read_json(where)
-        if stored is None:
-            return Version(number, path, None, None, None, {}, {}, {})
-        if not isinstance(stored.get("checksums"), dict) or not isinstance(stored.get("headers"), dict):
+    if "delta_encoding" in meta:
+        return where, index, meta
+    if "base_version" in meta or "compression_format" in meta:
+        raise SyncCorrupt("%s: a delta, and delta_encoding is missing" % where)
+    where = os.path.join(path, CHECKSUMS_FILE)
+    stored = read_json(where)
+    return where, stored or {}, stored
+
+
+def find_digest(path: str) -> str | None:
+    """The digest of a version, of which nothing else is read."""
+    where, _, meta = read_index(path)
+    return read_digest(where, meta or {}, "digest")
+
+
+def read_version(number: int, path: str) -> Version:
+    """Reads and checks a version, except its payloads, which are read when they are applied."""
+    where, index, meta = read_index(path)
+    if meta is None:
+        return Version(number, path, None, None, None, {}, {}, {})
+    digests = read_digest(where, meta, "digest"), read_digest(where, meta, "base_digest")
+    if os.path.basename(where) == MANIFEST:
+        return read_manifest(number, path, where, meta, *digests)
+    if os.path.basename(where) == CHECKSUMS_FILE:
+        if not isinstance(meta.get("checksums"), dict) or not isinstance(meta.get("headers"), dict):
             raise SyncCorrupt("%s: no objects checksums and headers" % where)
-        return Version(number, path, None, None, find_checksum(stored.get("checksum_format")), {}, stored["checksums"], stored["headers"])
+        return check_number(where, Version(read_number(where, meta, "version"), path, None, None, find_checksum(meta.get("checksum_format")), {},
+                                           meta["checksums"], meta["headers"], digests[0]), number)
     codec = find_codec(where, meta.get("compression_format"), meta["delta_encoding"])
     payloads: dict[str, Tensor] = {}
     checksums: dict[str, Any] = {}
@@ -84,22 +115,21 @@ def read_version(number: int, path: str) -> Version:
         for file in files:
             if os.path.basename(file) != file:
                 raise ValueError("%s is not a file's name" % ascii(file))
-            tensors, digests = read_shard(os.path.join(path, file))
+            tensors, shard_sums = read_shard(os.path.join(path, file))
             for t in tensors:
                 if weight_map.get(t.name) != file:
                     raise ValueError("tensor %s is in %s, which is not what weight_map says" % (ascii(t.name), file))
-                payloads[t.name], checksums[t.name] = t, digests.get(t.name)
+                payloads[t.name], checksums[t.name] = t, shard_sums.get(t.name)
         if len(payloads) != len(weight_map):
             raise ValueError("weight_map names tensors that are not there")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SyncCorrupt("%s: %s" % (where, error))
     return check_version(where, Version(read_number(where, meta, "version"), path, read_number(where, meta, "base_version"), codec,
-                                        find_checksum(meta.get("checksum_format")), payloads, checksums), number)
+                                        find_checksum(meta.get("checksum_format")), payloads, checksums, {}, *digests), number)
 
 
-def read_manifest(number: int, path: str, manifest: dict[str, Any]) -> Version:
+def read_manifest(number: int, path: str, where: str, manifest: dict[str, Any], digest: str | None, base_digest: str | None) -> Version:
     """Reads SkyRL's index. SkyRL itself has no compression_format (always zstd + xor); publish() adds it."""
-    where = os.path.join(path, MANIFEST)
     codec = find_codec(where, manifest.get("compression_format", "zstd"), manifest.get("delta_encoding", "xor"))
     payloads: dict[str, Tensor] = {}
     checksums: dict[str, Any] = {}
@@ -119,12 +149,17 @@ def read_manifest(number: int, path: str, manifest: dict[str, Any]) -> Version:
     if len(algorithms) != 1:
         raise SyncError("%s: several checksum algorithms" % where)
     return check_version(where, Version(read_number(where, manifest, "version"), path, read_number(where, manifest, "base_version"), codec,
-                                        find_checksum(algorithms.pop()), payloads, checksums), number)
+                                        find_checksum(algorithms.pop()), payloads, checksums, {}, digest, base_digest), number)
+
+
+def check_number(where: str, version: Version, number: int) -> Version:
+    if version.number != number:
+        raise SyncCorrupt("%s says that it is version %d" % (where, version.number))
+    return version
 
 
 def check_version(where: str, version: Version, number: int) -> Version:
-    if version.number != number:
-        raise SyncCorrupt("%s says that it is version %d" % (where, version.number))
+    check_number(where, version, number)
     if version.base is None or not 0 <= version.base < version.number:
         raise SyncCorrupt("%s: version %d cannot build on %d" % (where, number, version.base or 0))
     for name, digest in version.checksums.items():

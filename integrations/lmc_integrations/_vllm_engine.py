@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -15,15 +17,17 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
-from . import weight_sync
 from ._checkpoint import run_ahead
-from ._core import printable
+from ._core import _arrays, count_threads, printable
+from ._sync_codecs import SyncCorrupt
+from ._sync_files import Checkpoint, Tensor
+from ._sync_receive import Request, receive_open
 
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
     """sync_dir: the output of weight_sync.publish(). local_dir: the checkpoint of this machine, shared by its workers.
-    base: version 0, for an empty local_dir without a full version. threads: None is one for each CPU, at most 8."""
+    base: version 0, for an empty local_dir without a full version. threads: None is one for each usable CPU, at most 16."""
 
     sync_dir: str
     local_dir: str
@@ -40,7 +44,8 @@ class UpdateInfo(WeightTransferUpdateInfo):
 
 class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     """The backend "lmc". An update brings the checkpoint of the machine to a version: the first worker does this, the
-    others wait. Then each worker loads it. If the update of the checkpoint fails, checkpoint and model do not change."""
+    others wait. Then each worker loads that version, whatever another receiver does meanwhile. If the update of the
+    checkpoint fails, checkpoint and model do not change."""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
@@ -58,11 +63,15 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         init = self._init
-        options = {} if init.threads is None else {"threads": init.threads}
-        weight_sync.receive(
-            init.sync_dir, init.local_dir, version=update_info.version, base=init.base, **options
+        request = Request(
+            sync_dir=init.sync_dir,
+            local_dir=init.local_dir,
+            version=update_info.version,
+            base=init.base,
+            threads=count_threads(init.threads),
         )
-        self.model.load_weights(_read_checkpoint(init.local_dir))
+        with receive_open(request) as local, contextlib.closing(_read(local)) as tensors:
+            self.model.load_weights(tensors)
 
     def finish_weight_update(self) -> None:
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
@@ -78,17 +87,19 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         raise NotImplementedError("trainers call lmc_integrations.weight_sync.publish()")
 
 
-def _read_checkpoint(directory: str) -> Iterator[tuple[str, torch.Tensor]]:
-    from safetensors import safe_open
+def _read(local: Checkpoint) -> Generator[tuple[str, torch.Tensor], None, None]:
+    """Programs that write into the files, as receive() never does, are found before a tensor is passed on."""
 
-    for file in sorted(name for name in os.listdir(directory) if name.endswith(".safetensors")):
-        with safe_open(os.path.join(directory, file), framework="pt") as f:
+    def read(t: Tensor) -> tuple[tuple[str, torch.Tensor], int]:
+        tensor, memory = _arrays.make("torch", t.dtype, tuple(t.shape))
+        if tensor.nbytes != t.size:
+            raise SyncCorrupt(f"{t.path}: tensor {ascii(t.name)} does not have the size of its shape")
+        if t.size:
+            local.read_into(np.frombuffer(memory, np.uint8), t)
+        local.shards[t.path].check_unchanged()
+        return (t.name, tensor), t.size
 
-            def read(name: str) -> tuple[tuple[str, torch.Tensor], int]:
-                tensor = f.get_tensor(name)
-                return (name, tensor), tensor.nbytes
-
-            yield from run_ahead(list(f.keys()), read, 1 << 30)
+    yield from run_ahead(list(local.tensors.values()), read, 1 << 30)
 
 
 def register() -> None:

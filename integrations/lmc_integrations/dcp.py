@@ -210,7 +210,7 @@ class Extension(StreamTransformExtension):
     of torch.save(). It cannot make deltas: use Writer or SaveTransforms.
 
     level: "fast", "default", "max" or "archive". threads: of each writer or reader; None: this process's share of the
-    machine, at most 8.
+    machine, at most 16.
     """
 
     def __init__(self, *, level: Level = 0, threads: int | None = None):
@@ -349,7 +349,7 @@ class Writer(FileSystemWriter):
     path: a directory, or a URL of fsspec (s3://...). base: an earlier checkpoint (its path, or a Reader), in LMC or not, of
     any number of ranks: tensors that it has, too, become deltas against it, and loading needs it. It must be complete: wait
     for its async_save first. level: "fast", "default", "max" or "archive". threads: of each of the thread_count writers;
-    None: this process's share of the machine, at most 8. storage_options: of fsspec, for path and base. options: of
+    None: this process's share of the machine, at most 16. storage_options: of fsspec, for path and base. options: of
     FileSystemWriter (thread_count, sync_files, ...).
     """
 
@@ -473,7 +473,7 @@ class Reader(FileSystemReader):
     """Reads a checkpoint, in LMC or not: `dcp.load(state, storage_reader=Reader("step-100"))`.
 
     path: a directory, or a URL of fsspec. base: the base of a delta, if it was moved relative to the checkpoint: a path, or
-    a Reader. threads: None: this process's share of the machine, at most 8. storage_options: of fsspec, for path and base.
+    a Reader. threads: None: this process's share of the machine, at most 16. storage_options: of fsspec, for path and base.
     """
 
     def __init__(

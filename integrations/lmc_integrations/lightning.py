@@ -49,6 +49,7 @@ class SeriesIO(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
         if not str(path).endswith(".lmc"):
             return super().load_checkpoint(path, map_location, weights_only)
+        self._series(path)._find(Path(path).stem)  # refuses a file that is not the snapshot of that name
         weights_only = weights_only is None or weights_only
         found: dict[str, Any] = load_checkpoint(path, map_location=map_location, weights_only=weights_only)
         return found

@@ -6,14 +6,18 @@ check it.
     state = series.load()                                 # the last one; or series.load("step-100")
 
 NAME.lmc is a snapshot; it is complete or does not exist. series.json is the list. If a process is killed between the two,
-the next process corrects the list by the files. A snapshot that others need as a base is only marked as forgotten: its file
-is removed when no kept snapshot needs it.
+the next process completes the list. A snapshot that others need as a base is only marked as forgotten: its file is removed
+when no kept snapshot needs it.
+
+A name only finds a snapshot; its fingerprint in the list says what it is. A file that has another one is refused, as by
+`lmc series`. The last snapshot is that with the highest number in its name, as 'latest' of `lmc help series`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 import warnings
@@ -61,20 +65,51 @@ def _is_name(name: str) -> bool:
     return 0 < size <= 200 and name[0] not in ".-" and not any(c in "/\\\x7f" or c < " " for c in name)
 
 
+def _numbers(name: str) -> tuple[int, ...]:
+    """The numbers in a name, as `lmc series` compares them: those after "step" or "iter", else those that follow no letter,
+    else all. The 2 of step-30@2 does not count."""
+    text = re.sub(r"@[0-9]+\Z", "", name)
+    found: dict[int, list[int]] = {}
+    for m in re.finditer("[0-9]+", text):
+        before = text[: m.start()]
+        rank = 2 if re.search(r"(?ai:step|iter)[-_=]?\Z", before) else int(not re.search(r"[A-Za-z]\Z", before))
+        found.setdefault(rank, []).append(int(m[0]))
+    return tuple(found[max(found)]) if found else ()
+
+
 class _List:
-    """series.json, corrected by the files that exist."""
+    """series.json, compared with the files that exist."""
 
     def __init__(self, directory: Path):
         self.directory, self.path = directory, directory / "series.json"
+        data = None
+        while data is None or (self.others and self._read() != data):  # replaced between our two looks
+            data = self._read()
+            self._compare(data)
+
+    def _read(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _compare(self, data: bytes) -> None:
+        directory = self.directory
         self.every: int | None = None
         self.entries: dict[str, dict[str, Any]] = {}  # in the order in which they were added
-        with suppress(FileNotFoundError):
-            self._parse(self.path.read_bytes())
+        #: The fingerprints of files that are not the snapshots that were added under their names.
+        self.others: dict[str, bytes] = {}
+        if data or self.path.exists():
+            self._parse(data)
         files = [x for x in os.scandir(directory) if x.name.endswith(".lmc") and _is_name(x.name[:-4])]
         paths = sorted((x.stat().st_mtime_ns, x.path, x.name[:-4]) for x in files if x.is_file(follow_symlinks=False))
         links = {name: look_at(path) for _, path, name in paths}
         #: The snapshots that can be read.
         self.links: dict[str, Link] = {name: link for name, link in links.items() if link is not None}
+        for name, link in list(self.links.items()):
+            old, found = self.entries.get(name, {}), link.fingerprint.hex()
+            if old.get("state") in (KEPT, FORGOTTEN) and found not in (old.get("fingerprint"), old.get("next")):
+                self.others[name] = self.links.pop(name).fingerprint
         measure_depths(list(self.links.values()))
         for entry in self.entries.values():
             if entry["state"] != KEPT and entry["name"] not in links:
@@ -83,7 +118,8 @@ class _List:
         self.entries = {name: entry for name, entry in self.entries.items() if "fingerprint" in entry}
         for name, link in self.links.items():
             old = self.entries.get(name, {"state": GONE})
-            if old["state"] == GONE or old["fingerprint"] != link.fingerprint.hex():
+            old.pop("next", None)
+            if old["state"] == GONE or old["fingerprint"] != link.fingerprint.hex():  # new, or the next one
                 with suppress(LMCError):  # a damaged snapshot is not listed
                     self.put(name, FORGOTTEN if old["state"] == FORGOTTEN else KEPT)
 
@@ -97,6 +133,30 @@ class _List:
         except (ValueError, KeyError, TypeError):
             text = f"{self.path}: damaged, or of a newer lmc; 'lmc series DIR rebuild' makes it anew from the snapshots"
             raise CorruptError(printable(text)) from None
+
+    def check(self, name: str) -> None:
+        """Fails if the file of that name is not the snapshot that was added under it."""
+        if name not in self.others:
+            return
+        path, found = self.directory / f"{name}.lmc", self.others[name].hex()
+        with lmc_codec.open(str(path), threads=1):  # a damaged one is damaged, not another
+            pass
+        other = next((x["name"] for x in self.entries.values() if x.get("fingerprint") == found), "another")
+        text = (
+            f"{path}: is not the snapshot that was added under this name ({self.entries[name]['fingerprint'][:16]}), but {other} "
+            f"({found[:16]}); bring the right file back from a copy, or take in this one with 'lmc series DIR rebuild'"
+        )
+        raise CorruptError(printable(text))
+
+    def in_steps(self, state: str) -> list[str]:
+        """The names of that state, the latest one last, also if their files cannot be read. A name without a number stands
+        behind the highest number of a kept one that was added before it. Equal numbers: in the order of adding."""
+        keys, highest = {}, ()  # type: dict[str, tuple[int, ...]], tuple[int, ...]
+        for name, x in self.entries.items():
+            keys[name] = _numbers(name) or highest
+            if x["state"] == KEPT:
+                highest = max(highest, keys[name])
+        return sorted((name for name, x in self.entries.items() if x["state"] == state), key=keys.__getitem__)
 
     def write(self, every: int) -> None:
         head = json.dumps({"lmc_series": 1, "every": self.every or every})[:-1]
@@ -170,18 +230,33 @@ class Series:
             self._collect(found, file)
 
     def names(self) -> list[str]:
-        """Names of the kept snapshots, in the order of adding."""
-        return _List(self.directory).names(KEPT) if self.directory.is_dir() else []
+        """Names of the kept snapshots whose files are there, the latest one last."""
+        if not self.directory.is_dir():
+            return []
+        found = _List(self.directory)
+        for name in found.others:
+            try:
+                found.check(name)
+            except LMCError as error:
+                warnings.warn(f"{error}; it is left out", stacklevel=2)
+        return [name for name in found.in_steps(KEPT) if name in found.links]
 
     def path(self, name: str | None = None) -> Path:
         """The path of a snapshot, which need not exist; without a name, of the last one."""
-        names = [name] if name is not None else self.names()
+        names = [name] if name is not None else _List(self.directory).in_steps(KEPT) if self.directory.is_dir() else []
         if not names:
             raise NotFoundError(printable(f"{self.directory}: no snapshot is there yet"))
         last = names[-1]
         if not _is_name(last):
             raise ValueError(f"{last!r} cannot name a snapshot: 1 to 200 bytes without slashes, '.' and '-' not first")
         return self.directory / f"{last}.lmc"
+
+    def _find(self, name: str | None) -> Path:
+        """The path of a snapshot, whose file is the one that was added."""
+        path = self.path(name)
+        if self.directory.is_dir():
+            _List(self.directory).check(path.name[:-4])
+        return path
 
     # -- adding --
 
@@ -216,36 +291,48 @@ class Series:
     def _add(self, name: str, write: Callable[[Path, Path | None], None]) -> Path:
         path = self.path(name)
         with self._change() as found:
-            new = self.directory / ".lmc-saving"  # `lmc series` removes it if it is left behind
-            write(new, self._choose_base(found))
-            if name in found.links:
-                self._set_aside(name, found)
-            os.replace(new, path)
+            found.check(name)
+            new = self.directory / ".lmc-saving"  # `lmc series` removes it if a killed process has left it
+            try:
+                write(new, self._choose_base(found))
+                if name in found.links:
+                    self._set_aside(name, found, look_at(str(new)))
+                os.replace(new, path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(new)
+                raise
             link = look_at(str(path))
             if link is None:
                 raise CorruptError(printable(f"{path}: what was written cannot be read"))
             found.links[name] = link
             measure_depths(list(found.links.values()))
             found.put(name, KEPT)
+            latest = found.in_steps(KEPT)[-1]
+        if latest != name:
+            text = f"{path}: has a lower number than {latest}, which stays the latest; if a run was resumed, forget() what it replaces"
+            warnings.warn(printable(text), stacklevel=3)
         return path
 
-    def _set_aside(self, name: str, found: _List) -> None:
+    def _set_aside(self, name: str, found: _List, new: Link | None) -> None:
         """Renames a snapshot that will be replaced, because others may need it as a base."""
         n, start = 1, name.encode()[:190].decode(errors="ignore")  # a name has at most 200 bytes
         while (aside := f"{start}-v{n}") in found.entries or os.path.lexists(self.path(aside)):
             n += 1
         found.entries[aside] = {**found.entries[name], "name": aside, "state": FORGOTTEN}
+        if new is not None:  # until the file is replaced, and the list written again, it may be either
+            found.entries[name]["next"] = new.fingerprint.hex()
         found.write(self._every)
         try:
             os.link(self.path(name), self.path(aside))
         except OSError:  # a file system without links
             part = self.directory / ".lmc-asided"  # like `.lmc-saving`
-            with open(self.path(name), "rb") as old, open(part, "wb") as new:
-                shutil.copyfileobj(old, new, PIECE)
-                new.flush()
+            with open(self.path(name), "rb") as old, open(part, "wb") as copy:
+                shutil.copyfileobj(old, copy, PIECE)
+                copy.flush()
                 times = os.fstat(old.fileno())  # it must be older than the new file: Lightning resumes from the newest
                 os.utime(part, ns=(times.st_atime_ns, times.st_mtime_ns))
-                os.fsync(new.fileno())
+                os.fsync(copy.fileno())
             os.replace(part, self.path(aside))
         sync_directory(str(self.directory))
         found.links[aside] = found.links[name]
@@ -260,10 +347,11 @@ class Series:
                 found.entries[name]["state"] = FORGOTTEN
 
     def rotate(self, *protected: str) -> None:
-        """Forgets the oldest snapshots until `keep` are left, but never the last one and the protected ones."""
+        """Forgets the lowest steps until `keep` are left, but never the last one, the one added last, and the protected ones."""
         if self._keep is not None:
             names = self.names()
-            old = [name for name in names[:-1] if name not in protected]
+            added = _List(self.directory).names(KEPT) if names else []
+            old = [name for name in names[:-1] if name not in (*protected, added[-1])]
             self.forget(*old[: max(0, len(names) - self._keep)])
 
     def _collect(self, found: _List, lock: Any) -> None:
@@ -289,18 +377,18 @@ class Series:
         """Loads what save() has saved; without a name, the last one. options: of lmc_codec.torch.load_checkpoint()."""
         from lmc_codec.torch import load_checkpoint
 
-        return load_checkpoint(self.path(name), **options)
+        return load_checkpoint(self._find(name), **options)
 
     def restore(self, name: str | None, directory: str | os.PathLike[str]) -> None:
         """Writes the files of a snapshot. The directory appears when it is complete, and replaces an old one."""
-        directory = Path(directory).absolute()
+        directory, source = Path(directory).absolute(), self._find(name)
         new = directory.with_name(f".{directory.name}.new")
         shutil.rmtree(new, ignore_errors=True)
         os.makedirs(new)
-        with lmc_codec.open(self.path(name), base="auto", threads=self._how["threads"]) as reader:
+        with lmc_codec.open(source, base="auto", threads=self._how["threads"]) as reader:
             for file in reader.files:
                 # the only file of a snapshot, as of save(), has no path
-                path = new / (file.path or ("" if file.is_directory else self.path(name).stem))
+                path = new / (file.path or ("" if file.is_directory else source.stem))
                 os.makedirs(path if file.is_directory else path.parent, exist_ok=True)
                 if not file.is_directory:
                     with open(path, "wb") as out:
@@ -308,3 +396,19 @@ class Series:
                             out.write(reader.read(file.path, at, min(PIECE, file.size - at)))
         shutil.rmtree(directory, ignore_errors=True)
         os.rename(new, directory)
+
+    def _equals(self, name: str, directory: str | os.PathLike[str]) -> bool:
+        """Whether a directory has the files of a snapshot, and no others. A snapshot that cannot be read equals none."""
+        files = {x.relative_to(directory).as_posix(): x for x in Path(directory).rglob("*") if not x.is_dir()}
+        try:
+            with lmc_codec.open(self._find(name), base="auto", threads=self._how["threads"]) as reader:
+                sizes = {file.path: file.size for file in reader.files if not file.is_directory}
+                if sizes != {path: file.stat().st_size for path, file in files.items()}:
+                    return False
+                for path, size in sizes.items():
+                    with open(files[path], "rb") as file:
+                        if any(file.read(PIECE) != reader.read(path, at, min(PIECE, size - at)) for at in range(0, size, PIECE)):
+                            return False
+        except (LMCError, OSError):
+            return False
+        return True

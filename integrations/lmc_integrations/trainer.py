@@ -5,7 +5,7 @@
     trainer.train(resume_from_checkpoint=callback.restore())  # None before the first one: from the beginning
 
 The Trainer writes a directory checkpoint-N, as usual. It becomes OUTPUT_DIR/series/checkpoint-N.lmc, which is verified.
-Then it is removed.
+Then it is removed. A directory that an earlier run has left is removed only if it equals the snapshot of its name.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from ._hosts import check_host
 
 check_host("transformers", "trainer")
 
+from lmc_codec import NotFoundError
 from transformers import TrainerCallback
 
+from ._core import printable
 from .series import Series
 
 __all__ = ["SeriesCallback"]
@@ -44,22 +47,28 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
         limit = args.save_total_limit
         self.series = Series(directory or self._output / "series", keep=limit if limit and limit > 0 else None, **options)
         self._args = args
+        self._is_equal: dict[str, bool] = {}  # by name: whether the directory there has what the snapshot has
 
     def restore(self, name: str | None = None) -> str | None:
         """For resume_from_checkpoint: restores that checkpoint, or the last one, and returns its directory; None: there is
         none yet. All ranks must call it."""
         with self._args.main_process_first(local=False):
             names = self.series.names()
-            if name is None and not names:
+            try:
+                directory = self._output / (name or self.series.path().stem)
+            except NotFoundError:
                 return None
-            directory = self._output / (name or names[-1])
             if self._args.process_index == 0:
-                self.series.restore(directory.name, directory)
+                self._restore(directory)
                 best = json.loads((directory / "trainer_state.json").read_text())["best_model_checkpoint"]
                 best = Path(best or ".").name  # the Trainer forgets it if its directory is missing
                 if best in names and best != directory.name:
-                    self.series.restore(best, self._output / best)
+                    self._restore(self._output / best)
             return str(directory)
+
+    def _restore(self, directory: Path) -> None:
+        self.series.restore(directory.name, directory)
+        self._is_equal[directory.name] = True
 
     def on_save(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
         if dist.is_available() and dist.is_initialized():
@@ -70,13 +79,23 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
         if any(next(directory.rglob(shard), None) for shard in SHARDS):
             raise ValueError(f"{directory}: is made of shards, of which no series is made: see lmc_integrations.dcp")
         self.series.add(directory.name, directory, verify=True)
+        self._is_equal[directory.name] = True
         self._drop(Path(state.best_model_checkpoint or ".").name, args.load_best_model_at_end)
 
     def _drop(self, best: str, is_needed: bool) -> None:
-        """Removes directories that have a snapshot, except the best one if the Trainer loads it at the end."""
+        """Removes directories that have a snapshot, except the best one if the Trainer loads it at the end. The name of one
+        that this run neither added nor restored says nothing of its content, which is compared once."""
         for name in self.series.names():
-            if name.startswith("checkpoint-") and (name != best or not is_needed):  # other names are not of the Trainer
-                shutil.rmtree(self._output / name, ignore_errors=True)
+            directory = self._output / name
+            if not directory.is_dir():
+                self._is_equal.pop(name, None)
+            elif name.startswith("checkpoint-") and (name != best or not is_needed):  # other names are not of the Trainer
+                if name not in self._is_equal:
+                    self._is_equal[name] = self.series._equals(name, directory)
+                    if not self._is_equal[name]:
+                        warnings.warn(printable(f"{directory}: is not what the series has under this name, and stays"), stacklevel=2)
+                if self._is_equal[name]:
+                    shutil.rmtree(directory, ignore_errors=True)
         self.series.rotate(best)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:

@@ -115,7 +115,7 @@ def from_pretrained(
 
     model_class: AutoModelForCausalLM, LlamaForCausalLM, ... path: a directory with config.json and LMC files (with
     model.safetensors.index.json only those that it names), or an LMC file made from such a directory. base: for a delta:
-    such a directory or file, or one of safetensors. threads: None is one for each CPU, at most 8. config: a configuration,
+    such a directory or file, or one of safetensors. threads: None is one for each usable CPU, at most 16. config: a configuration,
     or its path. subfolder: of the directory. options: of from_pretrained: dtype, device_map, attn_implementation, ...;
     those of the configuration (use_cache, num_labels, ...) change it, unless `config` is a configuration.
 

@@ -19,25 +19,27 @@ The output has the layout that slime publishes and SGLang's /pull_weights reads:
             delta_encoding      "prediction" the codec gets the old tensor as its prediction, and codes the difference
             compression_format  "lmc"        tensor_encode(): blocks, each with the CRC-32C of its payload and of its new bytes
             checksum_format     "xxh3-128", "adler32" or "blake3"
+            digest, base_digest of all tensors of the version, and of its base, with their names, dtypes and shapes: make_digest()
 
 compression="zstd" writes delta_encoding "xor" and compression_format "zstd", for receivers that know nothing else. receive reads
 both, and "overwrite"; it refuses any other. A version without delta_encoding is full: a plain checkpoint. publish adds the file
-weight_sync.json to it, with checksums of all tensors and headers. If this file exists, receive checks them. Version 0 is the
-engine's own model, and is never published. SkyRL has the same payloads with other names and another index,
+weight_sync.json to it, with the digest, and checksums of all tensors, headers and other files. If this file exists, receive
+checks them. Version 0 is the engine's own model, and is never published. SkyRL has the same payloads with other names and another index,
 v00000002/manifest.json: layout="skyrl". receive reads that, too.
 
-publish writes to a hidden directory, payloads first and the index last, syncs it, and then renames it. It refuses an OLD_DIR that
-is not the base version, as far as checksums tell.
+publish writes to a hidden directory of its own, payloads first and the index last, syncs it, and then renames it. It refuses an OLD_DIR that
+does not have the digest of the base version.
 
 receive keeps its state where SGLang does, LOCAL_DIR/.weight_sync/state.json, and takes the same lock. It makes the new files beside
-the old ones, for all versions up to the target at once, and checks every tensor of every version. When all of that is synced, it
+the old ones, for all versions up to the target at once, and checks every changed tensor and the digest of every version. When all of that is synced, it
 renames the files one after another. If it raises an error, nothing has changed. If it is killed before the renames, nothing has
 changed. If it is killed during the renames, each file is old or new, state.json says so ("commit"), and the next receive finishes
-them. Load the files only after receive has returned (exit code 0). It needs disk space for the new files beside the old ones,
-memory for the payloads in work (one tensor for each thread), and 22 MB for each thread.
+them. Load the files only after receive has returned (exit code 0), and before the next one begins. It needs disk space for the new files beside the old ones, and
+for each thread 22 MB and memory for a tensor and its payload; publish for two tensors and a payload. Files of others are never
+mapped, so if one of them is cut or rewritten while it is read, that is a SyncReadError.
 
 Exit codes: 0 done, or nothing to do; 1 error; 2 usage; 3 published data is corrupt; 4 the base is missing or the wrong one. In
-Python these are SyncError, SyncCorrupt and SyncWrongBase.
+Python these are SyncError (with SyncReadError), SyncCorrupt and SyncWrongBase.
 
 A receiver of your own needs these changes. In SGLang's weight_sync/local_checkpoint.py, _apply_delta: allow "lmc" where
 compression_format is checked, then set apply_tensor to apply_lmc, and add this beside apply_xor (item and open_mmaps are the same):
@@ -72,12 +74,12 @@ import sys
 from . import _sync_publish, _sync_receive
 from ._core import count_threads, printable
 from ._modelexpress import register_modelexpress
-from ._sync_codecs import SyncCorrupt, SyncError, SyncWrongBase, find_checksum
+from ._sync_codecs import SyncCorrupt, SyncError, SyncReadError, SyncWrongBase, find_checksum
 from ._sync_publish import Publication
 from ._sync_receive import Request
 from ._sync_versions import LAYOUTS
 
-__all__ = ["SyncCorrupt", "SyncError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress"]
+__all__ = ["SyncCorrupt", "SyncError", "SyncReadError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress"]
 
 
 def publish(

@@ -431,9 +431,9 @@ def run_ranks(n, directory, source, target):
 
 
 def test_ranks(tmp_path):
-    """FSDP2: 1 rank saves, 4 load it and save a delta, 2 load that and save another one by async_save, 1 loads it."""
+    """FSDP2: 1 rank saves, 3 load it and save a delta, 2 load that and save another one by async_save, 1 loads it."""
     run_ranks(1, tmp_path, "-", "a")
-    run_ranks(4, tmp_path, "a", "b")
+    run_ranks(3, tmp_path, "a", "b")
     run_ranks(2, tmp_path, "b", "c")
     whole = torch.load(tmp_path / "c.pt")
     check(lmc.Reader(tmp_path / "c"), {"model.0.weight": whole["model/0.weight"], "model.1.bias": whole["model/1.bias"]})
@@ -441,7 +441,7 @@ def test_ranks(tmp_path):
         assert (tmp_path / name / ".metadata").exists()
     metadata = lmc.Reader(tmp_path / "b").read_metadata()
     chunks = metadata.state_dict_metadata["model.0.weight"].chunks
-    assert len(chunks) == 4
+    assert len(chunks) == 3
     for name, base in (("b", "a"), ("c", "b")):  # deltas across numbers of ranks
         data = item(tmp_path / name, "model.0.weight")
         with lmc_codec.open(data) as r:

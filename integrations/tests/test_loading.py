@@ -11,6 +11,7 @@ from pathlib import Path
 import lmc_codec
 import lmc_integrations
 import pytest
+import safetensors.torch
 import torch
 from lmc_integrations._checkpoint import Checkpoint, run_ahead
 
@@ -169,6 +170,102 @@ def test_refusals(model, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="no LMC files"):
         Checkpoint(tmp_path / "empty")
+
+
+ARRANGEMENTS = {  # sizes of shards: first, and when training went on
+    "one file, again one": ("5GB", "5GB"), "shards, again shards": ("60KB", "60KB"), "shards, then one file": ("60KB", "5GB"),
+    "one file, then shards": ("5GB", "60KB"), "shards, then more shards": ("60KB", "30KB"),
+}  # fmt: skip
+
+
+def pack(directory, suffix=".safetensors.lmc", is_kept=False):
+    for file in directory.glob("*.safetensors"):
+        with lmc_codec.Writer(directory / (file.stem + suffix)) as w:
+            w.add_file(file, file.name)
+        if not is_kept:
+            file.unlink()
+
+
+@pytest.mark.parametrize("suffix", [".safetensors.lmc", ".lmc"])
+@pytest.mark.parametrize("arrangement", ARRANGEMENTS)
+def test_two_checkpoints(model, tmp_path, arrangement, suffix):
+    """A directory with LMC files of one checkpoint and safetensors files of another is refused, whichever is older."""
+    first, then = ARRANGEMENTS[arrangement]
+    other = transformers.LlamaForCausalLM(model.config).to(torch.bfloat16)
+    load, auto = lmc_integrations.transformers.from_pretrained, transformers.AutoModelForCausalLM
+    model.save_pretrained(tmp_path, max_shard_size=first)
+    pack(tmp_path, suffix)
+    assert_same(load(auto, tmp_path), model)
+    other.save_pretrained(tmp_path, max_shard_size=then)
+    shards = sorted(file.name for file in tmp_path.glob("*.safetensors"))
+    for is_older in (False, True):
+        for name in shards:
+            os.utime(tmp_path / name, (1, 1) if is_older else None)
+        with pytest.raises((lmc_codec.LMCError, FileNotFoundError)) as error:
+            load(auto, tmp_path)
+        if isinstance(error.value, lmc_codec.LMCError):
+            assert re.search(r"\.safetensors.* and .*\.(lmc|json)|\.(lmc|json) and .*\.safetensors", str(error.value))
+            assert ".safetensors (written later)" in str(error.value) or is_older
+    if arrangement.endswith("more shards"):
+        return  # the old LMC files are still there, and the index does not name them
+    pack(tmp_path, suffix)  # if both are packed, the new files replace the old ones, or two checkpoints are left
+    if arrangement.endswith(("again one", "again shards")):
+        assert_same(load(auto, tmp_path), other)
+    else:
+        with pytest.raises(lmc_codec.LMCError, match="two checkpoints"):
+            load(auto, tmp_path)
+
+
+@pytest.mark.parametrize("size", ["5GB", "60KB"])
+def test_equal_files(model, tmp_path, size):
+    """`lmc` without --rm leaves the safetensors files. What counts is the content of the tensors, not the time."""
+    load, auto = lmc_integrations.transformers.from_pretrained, transformers.AutoModelForCausalLM
+    model.save_pretrained(tmp_path, max_shard_size=size)
+    pack(tmp_path, is_kept=True)
+    for file in tmp_path.glob("*.safetensors"):
+        os.utime(file, (1, 1))
+    assert_same(load(auto, tmp_path), model)
+    file = sorted(tmp_path.glob("*.safetensors"))[-1]
+    old, data = file.stat(), bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(old.st_atime_ns, old.st_mtime_ns))
+    with pytest.raises(lmc_codec.LMCError, match=f"{file.name}.* and .*{file.name}"):
+        load(auto, tmp_path)
+    assert_same(load(auto, f"{file}.lmc"), model) if size == "5GB" else None  # a file that is named is meant
+    file.write_bytes(b"")
+    with pytest.raises(lmc_codec.LMCError):
+        load(auto, tmp_path)
+    file.unlink()
+    assert_same(load(auto, tmp_path), model)
+    pack_again = file.with_suffix(".lmc")
+    pack_again.write_bytes(Path(f"{file}.lmc").read_bytes())
+    if size == "60KB":
+        assert_same(load(auto, tmp_path), model)  # the same snapshot under both names
+        lmc_codec.torch.save_file({"x": torch.ones(3)}, pack_again)
+        with pytest.raises(lmc_codec.LMCError, match="two checkpoints"):
+            load(auto, tmp_path)
+    else:
+        with pytest.raises(lmc_codec.LMCError, match="is in .*, too"):
+            load(auto, tmp_path)
+
+
+def test_shards_without_an_index(model, tmp_path):
+    """vLLM reads them where there are no LMC files."""
+    model.save_pretrained(tmp_path)
+    pack(tmp_path)
+    safetensors.torch.save_file({"x": torch.ones(3)}, tmp_path / "model-00001-of-00001.safetensors")
+    with pytest.raises(lmc_codec.LMCError, match="model.*lmc and .*model-00001-of-00001.safetensors .*two checkpoints"):
+        Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("text", [b"", b"version https://git-lfs.github.com/spec/v1\n", (9 << 40).to_bytes(8, "little") + b'{"'])
+def test_a_safetensors_file_that_is_none(model, tmp_path, text):
+    model.save_pretrained(tmp_path)
+    pack(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(text)
+    with pytest.raises(lmc_codec.LMCError, match=r"model.safetensors, beside .*\.lmc, cannot be read \(.*\): remove the one"):
+        Checkpoint(tmp_path)
 
 
 def test_iterate(model, tmp_path):

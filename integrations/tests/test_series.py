@@ -29,14 +29,14 @@ def check(series, name, n):
     assert state["n"] == n and torch.equal(state["w"], state_of(n)["w"])
 
 
-def command(*args):
+def command(*args, code=0):
     done = subprocess.run([sys.executable, "-m", "lmc_codec", *map(str, args)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout
 
 
-def listed(directory):
-    found = json.loads(command("series", directory, "list", "--json"))["snapshots"]
+def listed(directory, code=0):
+    found = json.loads(command("series", directory, "list", "--json", code=code))["snapshots"]
     return {x["name"]: (x["state"], x["kind"], x.get("base")) for x in found}
 
 
@@ -166,7 +166,7 @@ def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
     os.unlink(tmp_path / "s" / "1.lmc")
     assert series.names() == ["0", "2"]
     series.save("3", state_of(3))
-    assert listed(tmp_path / "s")["3"][2] == "0"
+    assert listed(tmp_path / "s", code=1)["3"][2] == "0"  # 1 is missing
     check(series, None, 3)
     with pytest.raises(lmc_codec.MissingBaseError):
         series.load("2")
@@ -179,7 +179,7 @@ def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
     for name in (b"-x.lmc", b"\xff.lmc", b"x\n.lmc"):  # that `lmc series` would refuse
         os.link(tmp_path / "alone" / "4.lmc", os.fsencode(tmp_path / "alone") + b"/" + name)
     alone.save("4b", state_of(5))
-    assert set(listed(tmp_path / "alone")) == {"2", "4", "4b"}
+    assert set(listed(tmp_path / "alone", code=4)) == {"2", "4", "4b"}  # 2 lacks its base
     alone.forget("4b")
     damaged = bytearray((tmp_path / "s" / "0.lmc").read_bytes())
     damaged[-60] ^= 1  # a byte of the index
@@ -241,6 +241,77 @@ def test_a_long_name_of_wide_letters(tmp_path):
     assert listed(tmp_path).keys() == {"é" * 100, "é" * 95 + "-v1", "é" * 95 + "-v2"}
 
 
+def test_another_file(tmp_path):
+    """A file that was copied over another, or exchanged, is refused: a name is not content."""
+    series = Series(tmp_path / "s", every=1)
+    for n in range(3):
+        series.save(f"step-{n}", state_of(n))
+    path = tmp_path / "s" / "step-2.lmc"
+    whole, listed_before = path.read_bytes(), (tmp_path / "s" / "series.json").read_bytes()
+    path.write_bytes((tmp_path / "s" / "step-1.lmc").read_bytes())
+    match = r"step-2.lmc: is not the snapshot that was added under this name \([0-9a-f]{16}\), but step-1 \([0-9a-f]{16}\); bring the right file back"
+    for name in ("step-2", None):
+        with pytest.raises(lmc_codec.CorruptError, match=match):
+            series.load(name)
+        with pytest.raises(lmc_codec.CorruptError, match=match):
+            series.restore(name, tmp_path / "out")
+    with pytest.warns(UserWarning, match=match):
+        assert series.names() == ["step-0", "step-1"]
+    with pytest.raises(lmc_codec.CorruptError, match=match):
+        series.save("step-2", state_of(5))
+    with pytest.warns(UserWarning, match="step-2.lmc: cannot be read; while it is there, nothing"):
+        series.forget("step-0")
+    assert path.exists() and (tmp_path / "s" / "step-0.lmc").exists() and not (tmp_path / "out").exists()
+    assert listed(tmp_path / "s", code=3)["step-2"] == ("kept", "other", None)
+    path.write_bytes(whole)
+    (tmp_path / "s" / "series.json").write_bytes(listed_before)
+    for n in range(3):
+        check(series, f"step-{n}", n)
+    path.write_bytes((tmp_path / "s" / "step-1.lmc").read_bytes())
+    command("series", tmp_path / "s", "rebuild")
+    check(series, "step-2", 1)
+
+
+def test_the_order_of_steps(tmp_path):
+    """It is that of `lmc series`, for names of all kinds."""
+    rng = random.Random(3)
+    words = ["step", "iter_", "STEP=", "ckpt-", "b", "", "-", ".", "@", "@2", "@", "7", "007", "30", "30", "31", str(1 << 64), "1" + "0" * 60, "v", "é", "ſtep"]
+    names = ["step-0110", "step-0120", "step-0020", "init", "step-30@2"]
+    while len(names) < 40:
+        name = "".join(rng.choices(words, k=rng.randrange(1, 5)))
+        if module._is_name(name) and name not in names:
+            names.append(name)
+    series = Series(tmp_path / "s", every=1)
+    entries = []
+    series.save("x", {})
+    file, found = (tmp_path / "s" / "x.lmc").read_bytes(), module._List(tmp_path / "s")
+    for name in names:
+        (tmp_path / "s" / f"{name}.lmc").write_bytes(file)
+        entries.append({**found.entries["x"], "name": name, "state": rng.choice(["kept", "kept", "forgotten"])})
+    found.entries = {x["name"]: x for x in entries}
+    (tmp_path / "s" / "x.lmc").unlink()
+    found.write(16)
+    rows = json.loads(command("series", tmp_path / "s", "list", "--json"))["snapshots"]
+    assert series.names() == [x["name"] for x in rows if x["state"] == "kept"]
+    assert series.path().stem == series.names()[-1]
+
+
+def test_a_resumed_run(tmp_path):
+    """The last one is the highest step; what was added last is not forgotten for it."""
+    series = Series(tmp_path, keep=2, every=1)
+    for n in (10, 20, 30, 40):
+        series.save(f"step-{n}", state_of(n))
+        series.rotate()
+    assert series.names() == ["step-30", "step-40"]
+    with pytest.warns(UserWarning, match="step-20.lmc: has a lower number than step-40, which stays the latest; if a run was resumed"):
+        series.save("step-20", state_of(21))
+    series.rotate()
+    assert series.names() == ["step-20", "step-40"] and series.load()["n"] == 40
+    series.forget("step-40")
+    series.save("step-30", state_of(31))
+    assert series.load()["n"] == 31
+
+
 class Stop(BaseException):
     pass
 
@@ -283,6 +354,7 @@ def test_a_stop_at_every_step(tmp_path, monkeypatch, has_links):
                 is_through = True
             except Stop:
                 pass
+        assert not (directory / ".lmc-saving").exists()
         again = Series(directory, keep=4, every=3)
         assert {"0", "last"} <= set(again.names()) <= {"0", "2", "last"} and ("2" in again.names() or again.load("last")["n"] == 4)
         for name in again.names():

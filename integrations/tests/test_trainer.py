@@ -99,6 +99,7 @@ def straight(tmp_path_factory):
     return trainer
 
 
+@pytest.mark.filterwarnings("ignore:.*has a lower number")  # the higher steps are still there
 def test_a_training_goes_on_from_each_step(straight, tmp_path):
     trainer, callback = make_trainer(tmp_path, told=tmp_path / "x")
     assert callback.restore() is None
@@ -145,6 +146,7 @@ def test_rotation_is_the_trainers(tmp_path, arguments):
             assert x == y
 
 
+@pytest.mark.filterwarnings("ignore:.*has a lower number")
 def test_the_best_one_comes_back(tmp_path):
     """Resumes on a machine that has only the series, in the middle of the training."""
     arguments = {**EVALUATES, **WORSE}
@@ -170,6 +172,30 @@ def test_directories_of_others_stay(tmp_path):
     callback.series.add("runs", tmp_path / "runs")
     trainer.train()
     assert (tmp_path / "runs" / "log").exists() and not (tmp_path / "checkpoint-2").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*has a lower number")  # the higher steps are still there
+def test_a_directory_is_removed_for_its_content(tmp_path):
+    """Three directories have names of the series: one equals its snapshot, one has other bytes, one has a file more."""
+    trainer, callback = make_trainer(tmp_path, max_steps=8)
+    trainer.train()
+    for n in (4, 6, 8):
+        callback.restore(f"checkpoint-{n}")
+    with open(tmp_path / "checkpoint-6" / "optimizer.pt", "r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        file.write(b"another")
+    (tmp_path / "checkpoint-8" / "notes.txt").touch()
+    trainer, callback = make_trainer(tmp_path, max_steps=2)
+    with pytest.warns(UserWarning, match="is not what the series has under this name, and stays") as found:
+        trainer.train()
+    assert sum("and stays" in str(x.message) for x in found) == 2
+    assert sorted(x.name for x in tmp_path.glob("checkpoint-*")) == ["checkpoint-6", "checkpoint-8"]
+    assert b"another" in (tmp_path / "checkpoint-6" / "optimizer.pt").read_bytes()
+    callback.restore("checkpoint-6")  # which replaces it, as asked
+    trainer, callback = make_trainer(tmp_path, max_steps=2)
+    with pytest.warns(UserWarning, match="checkpoint-8: is not what"):
+        trainer.train()
+    assert [x.name for x in tmp_path.glob("checkpoint-*")] == ["checkpoint-8"]
 
 
 def test_moments_by_rule(tmp_path):
@@ -204,7 +230,10 @@ def test_what_is_refused(tmp_path):
     assert callback.series.names() == [] and shard.exists()
 
 
-def test_twenty_kills(tmp_path, run_killed):
+KILLS = 8
+
+
+def test_kills(tmp_path, run_killed):
     """After kills at any moment all finished checkpoints exist, bit for bit, and the end is the same as without
     interruption."""
     rng = random.Random(1)
@@ -216,12 +245,12 @@ def test_twenty_kills(tmp_path, run_killed):
         trainer.train(resume_from_checkpoint=callback.restore())
         torch.save([trainer.model.state_dict(), losses(trainer)], tmp_path / "end.pt")
 
-    for n in range(20):
+    for n in range(KILLS):
         assert not run_killed(work, rng)
         series, finished = Series(tmp_path / "run" / "series"), (tmp_path / "finished").read_text().split()
         names = series.names()
         assert set(finished) <= set(names) and len(names) <= len(set(finished)) + 1
-        for name in names[-2:] if n < 19 else names:
+        for name in names[-2:] if n < KILLS - 1 else names:
             series.restore(name, tmp_path / "restored")
             assert digest(tmp_path / "restored") == (tmp_path / f"{name}.told").read_text(), name
     arguments["max_steps"] = int(names[-1].split("-")[1]) + 2

@@ -11,7 +11,7 @@ import types
 import lmc_codec
 import pytest
 import torch
-from lmc_integrations import weight_sync
+from lmc_integrations import _sync_files, weight_sync
 from safetensors.torch import load_file, save_file
 
 
@@ -333,3 +333,114 @@ def test_weight_transfer(vllm, tensors, tmp_path, monkeypatch):
         engine.update_weights({"version": 9})
     assert model.has(steps[2])
     engine.shutdown()
+
+
+class SlowModel(torch.nn.Module):
+    """Calls act() with the first tensor, while all others are still to come."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.act, self.got = act, {}
+
+    def load_weights(self, weights):
+        for name, tensor in weights:
+            if not self.got:
+                self.act()
+            self.got[name] = tensor.clone()
+
+
+def make_engine(model, tmp_path, steps):
+    """The engine of a machine whose checkpoint is made of one file for each tensor, and all versions published."""
+    from vllm.config.weight_transfer import WeightTransferConfig
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+    sync, local = tmp_path / "sync", tmp_path / "local"
+    for i, step in enumerate(steps):
+        (tmp_path / str(i)).mkdir()
+        for n, name in enumerate(step):
+            save_file({name: step[name]}, tmp_path / str(i) / f"model-{n}.safetensors", {"format": "pt"})
+        base = tmp_path / str(i - 1) if i > 1 else None
+        if i:
+            weight_sync.publish(tmp_path / str(i), sync, version=i, base=base, checksum="adler32")
+    config = types.SimpleNamespace(model_config=model_config(tmp_path), parallel_config=None)
+    engine = WeightTransferEngineFactory.create_engine(
+        WeightTransferConfig(backend="lmc"), config, torch.device("cpu"), model
+    )
+    engine.init_transfer_engine(engine.parse_init_info({"sync_dir": str(sync), "local_dir": str(local)}))
+    return engine, sync, local
+
+
+def make_steps(tensors):
+    return [{name: t + i if t.is_floating_point() else t for name, t in tensors.items()} for i in range(3)]
+
+
+def test_weight_transfer_beside_another_receiver(vllm, tensors, tmp_path):
+    """Each worker loads one version, the one it asked for, though another receiver replaces the files meanwhile."""
+    steps = make_steps(tensors)
+    model = SlowModel(lambda: weight_sync.receive(sync, local))
+    engine, sync, local = make_engine(model, tmp_path, steps)
+    engine.update_weights({"version": 1})
+    assert model.got.keys() == steps[1].keys()
+    assert all(torch.equal(model.got[name], t) for name, t in steps[1].items())
+    name = next(iter(tensors))
+    assert torch.equal(load_file(local / "model-0.safetensors")[name], steps[2][name])
+
+
+def test_weight_transfer_opens_under_the_lock(vllm, tensors, tmp_path, monkeypatch):
+    import fcntl
+
+    steps, tried = make_steps(tensors), []
+    model = SlowModel(lambda: None)
+    engine, sync, local = make_engine(model, tmp_path, steps)
+    real = _sync_files.Checkpoint._open
+
+    def open_and_try(checkpoint):
+        if checkpoint.directory == str(local):
+            with open(local / ".weight_sync" / "lock", "a") as f, pytest.raises(BlockingIOError):
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            tried.append(1)
+        real(checkpoint)
+
+    monkeypatch.setattr(_sync_files.Checkpoint, "_open", open_and_try)
+    engine.update_weights({})
+    assert tried and all(torch.equal(model.got[name], t) for name, t in steps[2].items())
+
+
+@pytest.mark.parametrize("how", ["cut", "rewritten"])
+def test_weight_transfer_of_files_that_others_write(vllm, tensors, tmp_path, monkeypatch, how):
+    """Nothing is mapped: an error, no signal, and no tensor of a file that was written to."""
+    steps = make_steps(tensors)
+    model = SlowModel(lambda: None)
+    engine, sync, local = make_engine(model, tmp_path, steps)
+    real, changed = _sync_files.Checkpoint._open, local / "model-0.safetensors"
+
+    def open_and_change(checkpoint):
+        real(checkpoint)
+        if checkpoint.directory == str(local):
+            data = changed.read_bytes()
+            changed.write_bytes(data[:-1] if how == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
+
+    monkeypatch.setattr(_sync_files.Checkpoint, "_open", open_and_change)
+    with pytest.raises(weight_sync.SyncReadError, match="it had .* bytes when it was opened|changed while it was read"):
+        engine.update_weights({})
+    assert not model.got
+
+
+def test_weight_transfer_without_locks(vllm, tensors, tmp_path, monkeypatch):
+    """The files are opened again after another receiver had come between: the version is another one."""
+    steps = make_steps(tensors)
+    model = SlowModel(lambda: None)
+    engine, sync, local = make_engine(model, tmp_path, steps)
+    real, first = _sync_files.Checkpoint._open, []
+
+    def receive_and_open(checkpoint):
+        if checkpoint.directory == str(local) and not first:
+            first.append(1)
+            weight_sync.receive(sync, local)
+        real(checkpoint)
+
+    monkeypatch.setattr(_sync_files, "attempt", lambda *unused: False)
+    monkeypatch.setattr(_sync_files.Checkpoint, "_open", receive_and_open)
+    with pytest.raises(weight_sync.SyncReadError, match="received version 000002 there, without a lock: repeat this"):
+        engine.update_weights({"version": 1})
+    assert not model.got

@@ -8,6 +8,9 @@ thousand receivers, not forty. Needs numpy; without xxhash or zstandard some is 
 SPDX-License-Identifier: MIT
 """
 import contextlib
+import errno
+import fcntl
+import gc
 import io
 import json
 import os
@@ -18,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import zlib
@@ -46,7 +50,7 @@ INDEX = "model.safetensors.index.json"
 sys.dont_write_bytecode = True
 sys.path += [*PACKAGES, os.path.join(ROOT, "tests")]
 import lmc_codec # noqa: E402
-from lmc_integrations import _sync_versions, weight_sync # noqa: E402
+from lmc_integrations import _sync_codecs, _sync_files, _sync_publish, _sync_receive, _sync_versions, weight_sync # noqa: E402
 import test_command # noqa: E402
 
 # ---- checkpoints: name -> (dtype, shape, bytes), dealt out to files ----
@@ -54,6 +58,12 @@ import test_command # noqa: E402
 
 def digest(data, algorithm=CHECKSUM):
     return xxhash.xxh3_128(data).hexdigest() if algorithm == "xxh3-128" else "%08x" % zlib.adler32(data)
+
+
+def identity(model):
+    """The digest of a version, as docs/deltas.md says."""
+    rows = [[name, dtype, shape, digest(data, "xxh3-128")] for name, (dtype, shape, data) in sorted(model.items())]
+    return xxhash.xxh3_128("".join(json.dumps(row) + "\n" for row in rows).encode()).hexdigest()
 
 
 def make_model(scale=1, seed=1):
@@ -215,7 +225,12 @@ class Base(unittest.TestCase):
 
     def is_at(self, n):
         self.assertEqual(read_checkpoint(self.local), self.models[n])
-        self.assertEqual(json.loads(read(os.path.join(self.local, STATE))), {"version": "%06d" % n}) # as SGLang reads and writes it
+        state = json.loads(read(os.path.join(self.local, STATE))) # SGLang reads the version, and leaves out all else
+        self.assertEqual((state["version"], state["digest"]), ("%06d" % n, identity(self.models[n])))
+        self.assertEqual(state["checksums"], {n: digest(t[2], "xxh3-128") for n, t in self.models[n].items()})
+        files = {f: os.stat(os.path.join(self.local, f)) for f in os.listdir(self.local) if f.endswith(".safetensors")}
+        self.assertEqual(state["files"], {f: [s.st_size, s.st_mtime_ns, s.st_ino] for f, s in files.items()})
+        self.assertEqual(len(state), 4)
         self.assertEqual(sorted(os.listdir(os.path.join(self.local, ".weight_sync"))), ["lock", "state.json"])
 
     def edit(self, path, *keys, **values):
@@ -237,7 +252,8 @@ class Layout(Base):
         self.assertEqual(sorted(os.listdir(self.vdir(2))), files + [INDEX])
         index = json.loads(read(os.path.join(self.vdir(2), INDEX)))
         self.assertEqual(index["metadata"], {"version": "000002", "base_version": "000001", "delta_encoding": "prediction",
-                                             "compression_format": "lmc", "checksum_format": CHECKSUM})
+                                             "compression_format": "lmc", "checksum_format": CHECKSUM,
+                                             "digest": identity(self.models[2]), "base_digest": identity(self.models[1])})
         changed, where = {"embed", "norm", "mlp.up", "mlp.scale", "counts", "master"}, {}
         for file in files:
             tensors, checksums = parse(read(os.path.join(self.vdir(2), file)))
@@ -256,8 +272,10 @@ class Layout(Base):
             self.assertEqual(read(self.path("1", file)), read(os.path.join(self.vdir(1), file)))
         more = json.loads(read(os.path.join(self.vdir(1), "weight_sync.json")))
         heads = {f: read(self.path("1", f)) for f in FILES}
-        self.assertEqual(more, {"version": "000001", "checksum_format": CHECKSUM, "checksums": {n: digest(t[2]) for n, t in self.models[1].items()},
-                                "headers": {f: digest(d[:8 + int.from_bytes(d[:8], "little")]) for f, d in heads.items()}})
+        headers = {f: digest(d[:8 + int.from_bytes(d[:8], "little")]) for f, d in heads.items()}
+        others = {f: digest(read(self.path("1", f))) for f in ("config.json", INDEX)}
+        self.assertEqual(more, {"version": "000001", "digest": identity(self.models[1]), "checksum_format": CHECKSUM,
+                                "checksums": {n: digest(t[2]) for n, t in self.models[1].items()}, "headers": {**headers, **others}})
 
     def test_unusual_names(self):
         """A checkpoint of one file of any name gets an index, by which receivers recognise a full version."""
@@ -382,16 +400,13 @@ class Changing(Base):
         """The stored bytes are checked: a source file that changes after its checksum was taken does no harm."""
         self.series(1)
         self.publish(1, base=False)
-        find = _sync_versions.find_checksum
-
+        find, vdir = _sync_versions.find_checksum, self.vdir(1)
         flipped = set()
 
-        def find_and_flip(algorithm):
-            checksum = find(algorithm)
-
-            def check(data):
-                result = checksum(data)
-                for path in (os.path.join(self.vdir(1), name) for name in FILES):
+        class Flipping(_sync_codecs.Checksum):
+            def __call__(self, data):
+                result = super().__call__(data)
+                for path in (os.path.join(vdir, name) for name in FILES):
                     whole = read(path)
                     if path in flipped or not len(data) or not whole.endswith(bytes(data)): continue
                     flipped.add(path)  # the file's last tensor was just checked
@@ -399,7 +414,9 @@ class Changing(Base):
                         f.seek(len(whole) - 1)
                         f.write(bytes([whole[-1] ^ 1]))
                 return result
-            return check
+
+        def find_and_flip(algorithm):
+            return Flipping(find(algorithm).new)
         _sync_versions.find_checksum = find_and_flip
         try:
             returned, _ = self.call_any("receive", self.sync, self.local)
@@ -459,6 +476,12 @@ class Refusals(Base):
         data = bytearray(read(file))
         data[-1000] ^= 1
         write(file, bytes(data))
+        self.refused(4, "local was changed after version 2 was received, e.g. tensor 'embed'")
+        write(self.path("local", STATE), {"version": "000002"}) # as SGLang leaves it
+        self.refused(4, "local is at another version 2 than .*weight_v000002")
+        for n in (2, 3, 4): # of publishers that compute no digest
+            if os.path.exists(self.vdir(n)):
+                self.edit(os.path.join(self.vdir(n), INDEX), "metadata", digest=None, base_digest=None)
         self.refused(4, "version 3, tensor 'embed': .*local is not version 2, which it was made against")
         before = content(self.local)
         self.assertEqual(self.run_program("receive", self.sync, self.local)[0], 4)
@@ -648,6 +671,18 @@ class Refusals(Base):
         write(self.path("local", STATE), {"version": "x"})
         self.refused(3, "no number version")
 
+    def test_local_files_gone(self):
+        for version in (None, 4):
+            for files in (list(FILES)[:1], list(FILES)):
+                shutil.rmtree(self.local)
+                self.receive("--version", 3)
+                for file in files:
+                    os.unlink(self.path("local", file))
+                self.refused(4, r"/local: .* of version 3, which was received there, gone: remove this directory, with \.weight_sync in it, and receive again",
+                             "--version", version or 3)
+                shutil.rmtree(self.local)
+                self.receive()
+
     def test_delta_that_does_not_say_so(self):
         """Payloads of a delta are never taken for a model."""
         index = os.path.join(self.vdir(4), INDEX)
@@ -666,6 +701,224 @@ class Refusals(Base):
         """It is unknown whether the files were moved or lost, so receive refuses."""
         write(self.path("local", STATE), {"version": "000001", "commit": {"version": "000002", "remove": []}})
         self.refused(1, "stage is gone.*receive into an empty directory")
+
+
+class Identity(Base):
+    """The number of a version does not say what it is: a digest of all tensors does."""
+
+    def setUp(self):
+        super().setUp()
+        self.models = [make_model()]
+
+    def step(self, name, before, seed, **changes):
+        """A checkpoint in path(name): all tensors but norm and frozen are trained; changes: tensor -> of which seed it is."""
+        model = train(before, seed, frozen=("frozen", "norm"))
+        for tensor, other in changes.items():
+            model[tensor] = make_model(seed=other)[tensor]
+        write_checkpoint(self.path(name), model)
+        return model
+
+    def put(self, version, base, new, code=0, *args):
+        bases = ("--base", self.path(base)) if base else ()
+        return self.call("publish", "--version", version, *bases, *args, self.path(new), self.sync, code=code)
+
+    def has(self, model):
+        self.assertEqual(read_checkpoint(self.local), model)
+
+    def begin(self):
+        """The engine is at version 1 of a run that is over; a new run has its own version 1, 2 and 3."""
+        base = self.models[0]
+        write_checkpoint(self.path("base"), base)
+        self.step("old1", base, 1, norm=7)
+        self.put(1, "base", "old1")
+        self.receive("--base", self.path("base"))
+        shutil.rmtree(self.sync)
+        self.new = [base]
+        for n in (1, 2, 3):
+            self.new.append(self.step("new%d" % n, self.new[-1], 10 + n))
+            self.put(n, "new%d" % (n - 1) if n > 1 else "base", "new%d" % n)
+
+    def test_same_number(self):
+        self.begin()
+        self.refused(4, "is at another version 1 than .*weight_v000001: numbers began anew", "--version", 1)
+        self.refused(4, "is at another version 1 than", "--version", 2)
+        self.refused(4, "is at another version 1 than", "--version", 3)
+        shutil.rmtree(self.vdir(1)) # then version 2 alone tells
+        self.refused(4, "version 2 was made against another version 1 than .*local", "--version", 2)
+        self.local = self.path("empty")
+        self.refused(4, "version 1 is missing", "--base", self.path("base"))
+        self.put(1, "base", "new1")
+        self.receive("--base", self.path("base"))
+        self.has(self.new[3])
+
+    def test_full_versions(self):
+        """A full version replaces whatever was there; the same number with other content is no news that may be left out."""
+        self.begin()
+        shutil.rmtree(self.vdir(1))
+        self.put(1, None, "new1")
+        self.refused(4, "is at another version 1", "--version", 1)
+        self.put(4, None, "new3")
+        self.receive()
+        self.has(self.new[3])
+
+    def test_other_base(self):
+        """The engine's model differs from the publisher's in a tensor that no delta has."""
+        self.begin()
+        self.local = self.path("other local")
+        self.step("revision", self.models[0], 1)
+        write_checkpoint(self.path("other"), dict(self.models[0], frozen=make_model(seed=5)["frozen"]))
+        for version in (1, 2, 3):
+            self.refused(4, "version 1 was made against another version 0 than .*other", "--version", version, "--base", self.path("other"))
+        renamed = {"embed.0" if n == "frozen" else n: t for n, t in self.models[0].items()}
+        files = {f: ["embed.0" if n == "frozen" else n for n in names] for f, names in FILES.items()}
+        write_checkpoint(self.path("renamed"), renamed, files)
+        retyped = dict(self.models[0], frozen=("F16", *self.models[0]["frozen"][1:]))
+        write_checkpoint(self.path("retyped"), retyped)
+        dtype, shape, data = self.models[0]["frozen"]
+        write_checkpoint(self.path("reshaped"), dict(self.models[0], frozen=(dtype, shape[::-1], data)))
+        write_checkpoint(self.path("more"), dict(self.models[0], extra=("U8", [1], b"x")), dict(FILES, **{"x.safetensors": ["extra"]}))
+        for base in ("renamed", "retyped", "reshaped", "more"):
+            self.refused(4, "another version 0", "--version", 1, "--base", self.path(base))
+        write_checkpoint(self.path("one file"), self.models[0], ONE_FILE) # the same tensors in another order
+        self.receive("--base", self.path("one file"))
+        self.has(self.new[3])
+
+    def test_wrong_old_dir(self):
+        """OLD_DIR differs from the published base, in a tensor that NEW_DIR has equally."""
+        self.begin()
+        before = content(self.sync)
+        wrong = dict(self.new[3], frozen=make_model(seed=5)["frozen"])
+        write_checkpoint(self.path("wrong"), wrong)
+        new = self.step("new4", wrong, 14)
+        self.assertRegex(self.put(4, "wrong", "new4", 4), "wrong is not version 3 as it was published")
+        self.assertEqual(content(self.sync), before)
+        self.put(4, None, "new4")
+        wrong = dict(new, norm=make_model(seed=6)["norm"])
+        write_checkpoint(self.path("wrong too"), wrong)
+        self.step("new5", wrong, 15)
+        self.assertRegex(self.put(5, "wrong too", "new5", 4), "is not version 4 as it was published: tensor 'norm' differs")
+
+    def test_two_runs_in_one_directory(self):
+        """Versions of two runs stand side by side: each says which base it was made against."""
+        self.begin()
+        shutil.rmtree(self.vdir(2))
+        self.step("old2", read_checkpoint(self.path("old1")), 22)
+        shutil.move(self.vdir(1), self.path("kept"))
+        self.put(2, "old1", "old2") # its version 1 is not here: a warning
+        shutil.move(self.path("kept"), self.vdir(1))
+        self.local = self.path("anew")
+        self.refused(4, "version 2.*", "--base", self.path("base"))
+        self.refused(4, "version 2.*", "--base", self.path("base"), "--version", 2)
+
+    def test_changed_local_files(self):
+        """Of a file that has another size, time or inode than receive left it with, all is read again."""
+        self.begin()
+        self.local = self.path("anew")
+        self.receive("--base", self.path("base"), "--version", 1)
+        file = self.path("anew", "model-00003-of-00003.safetensors")
+        good, state = read(file), read(self.path("anew", STATE))
+        for change in (lambda: write(file, good[:-1] + bytes([good[-1] ^ 1])),
+                       lambda: write(file, good.replace(b"BF16", b"F16 ")),
+                       lambda: write(file, good + b"\0" * 0 + good[:0]) or os.truncate(file, len(good) - 2)):
+            change()
+            code, said = self.call_any("receive", self.sync, self.local, "--version", 1)
+            self.assertNotEqual(code, 0, said)
+            self.assertNotEqual(self.call_any("receive", self.sync, self.local)[0], 0)
+            self.assertEqual(read(self.path("anew", STATE)), state)
+        write(file, good) # the same content with another time
+        self.assertIn("at version 1 already", self.receive("--version", 1))
+        self.assertNotEqual(read(self.path("anew", STATE)), state)
+        self.receive()
+        self.has(self.new[3])
+        shutil.copytree(self.local, self.path("moved")) # other inodes
+        self.local = self.path("moved")
+        self.assertIn("already", self.receive())
+
+    def test_state_of_others(self):
+        """SGLang writes only the version, and older receivers did: then all of the local copy is read, and compared with what is published."""
+        self.begin()
+        self.local = self.path("anew")
+        self.receive("--base", self.path("base"), "--version", 1)
+        for state in ({"version": "000001"}, {"version": 1, "digest": None}, {"version": "1", "digest": identity(self.new[1]), "checksums": 7},
+                      {"version": "1", "digest": identity(self.new[1]), "checksums": {"norm": 1}, "files": []}):
+            write(self.path("anew", STATE), state)
+            self.assertIn("already", self.receive("--version", 1))
+            self.assertEqual(json.loads(read(self.path("anew", STATE)))["digest"], identity(self.new[1]))
+        write(self.path("anew", STATE), {"version": "000001", "digest": 7})
+        self.refused(3, "digest is no text")
+        shutil.rmtree(self.path("anew"))
+        write_checkpoint(self.path("anew"), read_checkpoint(self.path("old1")))
+        os.mkdir(self.path("anew", ".weight_sync"))
+        write(self.path("anew", STATE), {"version": "000001"})
+        self.refused(4, "is at another version 1", "--version", 1)
+        self.refused(4, "is at another version 1")
+
+    def test_published_digests(self):
+        """A digest that does not fit what is published is damage; without one only the changed tensors are compared."""
+        self.begin()
+        self.local = self.path("anew")
+        index, text = os.path.join(self.vdir(2), INDEX), read(os.path.join(self.vdir(2), INDEX))
+        self.edit(index, "metadata", digest="0" * 32)
+        self.refused(4, "version 3 was made against another version 2", "--base", self.path("base"))
+        self.refused(3, "its digest is not that of its tensors", "--base", self.path("base"), "--version", 2)
+        self.edit(index, "metadata", digest=["x"])
+        self.refused(3, "digest is no text", "--base", self.path("base"))
+        write(index, text)
+        self.edit(index, "metadata", digest=None, base_digest=None)
+        self.receive("--base", self.path("base"))
+        self.has(self.new[3])
+        self.put(4, None, "new3")
+        self.edit(os.path.join(self.vdir(4), "weight_sync.json"), digest="0" * 32)
+        self.refused(3, "its digest is not that of its tensors")
+        self.edit(os.path.join(self.vdir(4), "weight_sync.json"), digest=None, version="000005")
+        self.refused(3, "says that it is version 5")
+        self.edit(os.path.join(self.vdir(4), "weight_sync.json"), version="000004")
+        write(os.path.join(self.vdir(4), "config.json"), b"{}")
+        self.refused(3, "config.json has another checksum")
+
+    def test_base_that_receive_made(self):
+        """A local checkpoint as OLD_DIR: its state says what it must be, even if its version is not published here."""
+        self.begin()
+        self.local = self.path("anew")
+        self.receive("--base", self.path("base"))
+        shutil.rmtree(self.sync)
+        self.step("new4", self.new[3], 14)
+        file = self.path("anew", "model-00003-of-00003.safetensors")
+        data = read(file)
+        write(file, data[:-1] + bytes([data[-1] ^ 1]))
+        self.step("new4 of it", read_checkpoint(self.local), 14)
+        self.assertIn("was changed after version 3 was received", self.put(4, "anew", "new4 of it", 4))
+        write(file, data)
+        self.put(4, "anew", "new4")
+
+    def test_damage_beside_a_changed_tensor(self):
+        """All that receive reads to write it again is checked, whatever the time of the file says."""
+        self.begin()
+        self.local = self.path("anew")
+        self.receive("--base", self.path("base"), "--version", 2)
+        for name in filter(lambda x: x.endswith(".safetensors"), os.listdir(self.local)):
+            file = self.path("anew", name)
+            status, frozen = os.stat(file), [t.offset for t in _sync_files.read_shard(file)[0] if t.name in ("frozen", "norm")]
+            for at in frozen:
+                with open(file, "r+b") as f:
+                    byte = os.pread(f.fileno(), 1, at)
+                    os.pwrite(f.fileno(), bytes([byte[0] ^ 1]), at)
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        self.refused(4, "anew was changed after it was received, e.g. tensor '(frozen|norm)'")
+
+    @unittest.skipUnless(xxhash and zstandard, "xxhash or zstandard is not there")
+    def test_all_layouts(self):
+        self.begin()
+        shutil.rmtree(self.sync)
+        write_checkpoint(self.path("other"), dict(self.models[0], frozen=make_model(seed=5)["frozen"]))
+        for args in (("--layout", "skyrl"), ("--compression", "zstd"), ("--layout", "skyrl", "--compression", "zstd"), ("--checksum", "adler32")):
+            shutil.rmtree(self.sync, ignore_errors=True)
+            self.local = self.path("-".join(args))
+            self.put(1, "base", "new1", 0, *args)
+            self.put(2, "new1", "new2", 0, *args)
+            self.refused(4, "another version 0", "--base", self.path("other"))
+            self.receive("--base", self.path("base"))
+            self.has(self.new[2])
 
 
 class Publishing(Base):
@@ -694,15 +947,17 @@ class Publishing(Base):
                      ("--version", 2, "--base", three, "--base-version", 2, three, sync)):
             refused(2, "usage", *args)
         write(self.path("1", STATE), {"version": "000001", "commit": {}})
-        refused(1, "left by a killed receive", "--version", 2, "--base", self.path("1"), three, sync)
+        refused(1, "files old and new: a receive is at work there, or was killed", "--version", 2, "--base", self.path("1"), three, sync)
         os.unlink(self.path("1", STATE))
+        write_checkpoint(self.path("again"), self.models[3], ONE_FILE) # where shards were before, and their index is left
+        shutil.copy(self.path("3", INDEX), self.path("again", INDEX))
+        refused(1, "the index is of another checkpoint", "--version", 2, self.path("again"), sync)
         self.publish(2)
         refused_delta = os.path.join(self.sync, "weight_v000002")
         before = content(self.sync)
         refused(1, "holds a published delta", "--version", 3, refused_delta, sync)
 
     def test_locked(self):
-        import fcntl
         self.series(1)
         os.makedirs(self.sync)
         with open(self.path("sync", ".lock"), "a") as f:
@@ -782,7 +1037,7 @@ class Incumbents(Base):
         self.publish(1, "--layout", "skyrl")
         directory = self.path("sync", "v00000001")
         manifest = json.loads(read(os.path.join(directory, "manifest.json")))
-        self.assertEqual(set(manifest) - {"delta_encoding", "compression_format"},
+        self.assertEqual(set(manifest) - {"delta_encoding", "compression_format", "digest", "base_digest"},
                          {"version", "base_version", "tensors", "payload_files", "total_uncompressed_num_bytes", "total_compressed_num_bytes"})
         self.assertEqual((manifest["version"], manifest["base_version"]), (1, 0))
         by_name = {r["name"]: r for r in manifest["tensors"]}
@@ -865,34 +1120,44 @@ class InPython(Base):
         self.is_at(2)
 
 
-# Runs weight_sync and kills it at the call numbered by the environment's KILL_AT of those that make a difference on disk: before it if
-# KILL_BEFORE is set, or else after it. Without KILL_AT: says "go" when it begins.
-KILLED = """
-import os, shutil, signal, sys
-from lmc_integrations import _sync_receive, weight_sync
-at = int(os.environ.get("KILL_AT", 0))
-calls = 0
-def counted(f):
-    def call(*args, **kwargs):
-        global calls
-        calls += 1
-        if calls == at and "KILL_BEFORE" in os.environ:
-            os.kill(os.getpid(), signal.SIGKILL)
-        mine = calls
-        try:
-            return f(*args, **kwargs)
-        finally:
-            if mine == at:
+#: The calls that make a difference on disk.
+STEPS = ((os, "replace"), (os, "rename"), (os, "unlink"), (os, "rmdir"), (os, "mkdir"), (os, "fsync"), (shutil, "rmtree"), (_sync_files, "write_at"))
+
+
+def run_killed(args, kill_at=0, before=False, when=None):
+    """Runs weight_sync in a process, and kills it at call number kill_at of STEPS: before the call, or after it; or when the
+    function `when` returns, which is called as the process begins. Returns its exit code, or minus the signal."""
+    calls = 0
+
+    def counted(f):
+        def call(*args, **kwargs):
+            nonlocal calls
+            calls += 1
+            mine = calls
+            if mine == kill_at and before:
                 os.kill(os.getpid(), signal.SIGKILL)
-    return call
-if at:
-    for module, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (os, "rmdir"), (os, "mkdir"), (os, "fsync"), (shutil, "rmtree"),
-                         (shutil, "copyfile"), (_sync_receive, "make_file")):
-        setattr(module, name, counted(getattr(module, name)))
-else:
-    os.write(1, b"go")
-sys.exit(weight_sync.main())
-"""
+            try:
+                return f(*args, **kwargs)
+            finally:
+                if mine == kill_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        return call
+
+    child = os.fork() # a new interpreter would take ten times as long
+    if child == 0:
+        try:
+            for module, name in STEPS if kill_at else ():
+                setattr(module, name, counted(getattr(module, name)))
+            sys.argv = ["weight_sync", *map(str, args)]
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(1, 2)
+            os._exit(weight_sync.main())
+        finally:
+            os._exit(99)
+    if when:
+        when()
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 class Kills(Base):
@@ -905,10 +1170,11 @@ class Kills(Base):
         self.assertEqual(sorted(f for f in os.listdir(self.local) if f[0] != "."), sorted(old))
         if "commit" in state:
             return "amidst the renames"
-        if state == {"version": "000004"}:
+        self.assertEqual(state["digest"], identity(self.models[int(state["version"])]))
+        if state["version"] == "000004":
             self.assertEqual(now, new)
             return "done"
-        self.assertEqual(state, {"version": "000001"})
+        self.assertEqual(state["version"], "000001")
         self.assertEqual(now, old)
         return "nothing changed"
 
@@ -931,10 +1197,6 @@ class Kills(Base):
         shutil.rmtree(self.local)
         shutil.copytree(self.path("first"), self.local)
 
-    def popen(self, *args, **env):
-        return subprocess.Popen([sys.executable, "-c", KILLED, *map(str, args)], env=dict(os.environ, **env), stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE)
-
     def resume(self, phase):
         said = self.receive()
         self.assertEqual("finished what a killed receive had begun" in said, phase == "amidst the renames", said)
@@ -944,19 +1206,13 @@ class Kills(Base):
         old, new = self.prepare(8)
         rng, phases = random.Random(), {}
         self.start_anew()
-        p = self.popen("receive", self.sync, self.local)
-        p.stdout.read(2)
         start = time.time()
-        self.assertEqual((p.wait(), p.stdout.close(), p.stderr.close()), (0, None, None))
+        self.assertEqual(run_killed(("receive", self.sync, self.local)), 0)
         duration = time.time() - start
         n = 1000 if LONG else 40
         for i in range(n):
             self.start_anew()
-            p = self.popen("receive", self.sync, self.local)
-            self.assertEqual(p.stdout.read(2), b"go")
-            time.sleep(rng.uniform(0, duration * 1.1))
-            p.send_signal(signal.SIGKILL)
-            p.communicate()
+            run_killed(("receive", self.sync, self.local), when=lambda: time.sleep(rng.uniform(0, duration * 1.1)))
             phase = self.is_old_or_new(old, new)
             phases[phase] = phases.get(phase, 0) + 1
             self.resume(phase)
@@ -965,15 +1221,14 @@ class Kills(Base):
     def test_receiver_at_each_step(self):
         old, new = self.prepare(0.1)
         phases = {}
-        for before in ({}, {"KILL_BEFORE": "1"}):
+        for before in (False, True):
             for at in range(1, 1000):
                 self.start_anew()
-                p = self.popen("receive", self.sync, self.local, KILL_AT=str(at), **before)
-                said = p.communicate()
-                if p.returncode == 0:
+                code = run_killed(("receive", self.sync, self.local), at, before)
+                if code == 0:
                     self.is_at(4)
                     break
-                self.assertEqual(p.returncode, -signal.SIGKILL, said)
+                self.assertEqual(code, -signal.SIGKILL)
                 phase = self.is_old_or_new(old, new)
                 phases[phase] = phases.get(phase, 0) + 1
                 self.resume(phase)
@@ -993,14 +1248,13 @@ class Kills(Base):
                 shutil.rmtree(self.local, ignore_errors=True)
                 if first:
                     self.receive("--version", 1)
-                p = self.popen("receive", self.sync, self.local, KILL_AT=str(at))
-                said = p.communicate()
-                self.assertIn(p.returncode, (0, -signal.SIGKILL), said)
-                if p.returncode:
+                code = run_killed(("receive", self.sync, self.local), at)
+                self.assertIn(code, (0, -signal.SIGKILL))
+                if code:
                     self.receive()
                 self.is_at(2)
                 self.assertEqual([f for f in sorted(os.listdir(self.local)) if f[0] != "."], ["config.json", "model.safetensors"])
-                if p.returncode == 0:
+                if code == 0:
                     break
             self.assertGreater(at, 10)
 
@@ -1009,16 +1263,14 @@ class Kills(Base):
         old, new = self.prepare(0.1)
         for first in range(1, 1000): # until the first rename is reached
             self.start_anew()
-            self.popen("receive", self.sync, self.local, KILL_AT=str(first)).communicate()
+            run_killed(("receive", self.sync, self.local), first)
             if self.is_old_or_new(old, new) == "amidst the renames":
                 break
         shutil.copytree(self.local, self.path("torn"))
         for at in range(1, 1000):
             shutil.rmtree(self.local)
             shutil.copytree(self.path("torn"), self.local)
-            p = self.popen("receive", self.sync, self.local, KILL_AT=str(at))
-            p.communicate()
-            if p.returncode == 0:
+            if run_killed(("receive", self.sync, self.local), at) == 0:
                 break
             self.resume(self.is_old_or_new(old, new))
         self.assertGreater(at, 3)
@@ -1029,9 +1281,7 @@ class Kills(Base):
         seen = set()
         for at in range(1, 1000):
             shutil.rmtree(self.vdir(2), ignore_errors=True)
-            p = self.popen("publish", "--version", 2, "--base", self.path("1"), "--checksum", CHECKSUM, self.path("2"), self.sync, KILL_AT=str(at))
-            p.communicate()
-            if p.returncode == 0:
+            if run_killed(("publish", "--version", 2, "--base", self.path("1"), "--checksum", CHECKSUM, self.path("2"), self.sync), at) == 0:
                 break
             there = os.path.isdir(self.vdir(2))
             seen.add(there)
@@ -1042,6 +1292,290 @@ class Kills(Base):
                 self.publish(2)
                 self.assertEqual(sorted(os.listdir(self.sync)), [".lock", "weight_v000001", "weight_v000002"])
         self.assertEqual(seen, {True, False})
+
+
+class Failing:
+    """Within `with`, a function fails with an errno, from its call number `at` on (at most `most` times), for what is_meant(args) says."""
+
+    def __init__(self, module, name, number, is_meant=lambda *args: True, at=1, most=1 << 30):
+        self.module, self.name, self.number, self.is_meant, self.at, self.most = module, name, number, is_meant, at, most
+        self.calls = self.failed = 0
+        self.lock = threading.Lock()
+
+    def __enter__(self):
+        self.real = getattr(self.module, self.name)
+
+        def call(*args, **kwargs):
+            with self.lock:
+                is_meant = self.is_meant(*args)
+                self.calls += is_meant
+                fails = is_meant and self.calls >= self.at and self.failed < self.most
+                self.failed += fails
+            if fails:
+                raise OSError(self.number, os.strerror(self.number), *(a for a in args[:1] if isinstance(a, str))) # as the system call would
+            return self.real(*args, **kwargs)
+
+        setattr(self.module, self.name, call)
+        return self
+
+    def __exit__(self, *unused):
+        setattr(self.module, self.name, self.real)
+
+
+def is_directory(fd, *unused):
+    return os.path.isdir("/proc/self/fd/%d" % (fd if isinstance(fd, int) else fd.fileno()))
+
+
+def is_file(fd, *unused):
+    return not is_directory(fd)
+
+
+class FileSystems(Base):
+    """What a file system cannot do is left out: locks, modes, syncs. All else is one error that names the file, and nothing has changed."""
+
+    #: what fails: (module, function, which calls), and the errors by which file systems refuse it
+    REFUSED = {
+        "lock": ((fcntl, "flock"), (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)),
+        "sync": ((os, "fsync", is_file), (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)),
+        "sync_directory": ((os, "fsync", is_directory), (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EBADF, errno.EISDIR, errno.EACCES)),
+        "mode": ((os, "fchmod"), (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EACCES, errno.EINVAL)),
+    }
+    FAILURES = {
+        "sync": ((os, "fsync", is_file), (errno.EIO, errno.ENOSPC, errno.EDQUOT)),
+        "write": ((os, "pwrite"), (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)),
+        "mode": ((os, "fchmod"), (errno.EIO,)),
+        "rename": ((os, "rename"), (errno.EIO, errno.EXDEV, errno.EROFS, errno.EPERM)),
+        "replace": ((os, "replace"), (errno.EIO, errno.EROFS, errno.EACCES)),
+        "mkdir": ((os, "mkdir", lambda path, *unused: not os.path.isdir(path)), (errno.ENOSPC, errno.EROFS)),
+        "read": ((os, "preadv"), (errno.EIO, errno.ESTALE)),
+        "lock": ((fcntl, "flock"), (errno.EINTR, errno.ENOMEM)),
+    }
+
+    def setUp(self):
+        super().setUp()
+        self.series(2, 0.2)
+
+    def both(self, n):
+        self.publish(1, base=False)
+        self.publish(2)
+        self.receive("--version", 1)
+        self.receive()
+        self.is_at(2)
+
+    def test_refused_calls(self):
+        n = 0
+        for call, (what, numbers) in self.REFUSED.items():
+            for number in numbers:
+                with self.subTest(call, errno=errno.errorcode[number]), contextlib.ExitStack() as stack:
+                    shutil.rmtree(self.sync, ignore_errors=True)
+                    shutil.rmtree(self.local, ignore_errors=True)
+                    _sync_files._unlocked.clear()
+                    fault = stack.enter_context(Failing(*what[:2], number, *what[2:]))
+                    if call == "lock": # one warning for each of the two directories
+                        logs = stack.enter_context(self.assertLogs("lmc_integrations.weight_sync", "WARNING"))
+                    self.both(n)
+                    self.assertGreater(fault.failed, 3)
+                    if call == "lock":
+                        self.assertEqual([("no locks" in r.getMessage(), r.levelname) for r in logs.records], [(True, "WARNING")] * 2)
+                    n += 1
+        self.assertEqual(n, 20)
+
+    def test_all_refused_at_once(self):
+        with contextlib.ExitStack() as stack:
+            for what, _ in self.REFUSED.values():
+                stack.enter_context(Failing(*what[:2], errno.ENOSYS, *what[2:]))
+            with self.assertLogs("lmc_integrations.weight_sync", "WARNING"):
+                _sync_files._unlocked.clear()
+                self.both(0)
+
+    def test_failures(self):
+        """Each call fails once, the first and a later time, of publish and of receive."""
+        self.publish(1, base=False)
+        self.receive()
+        before, published = content(self.local), content(self.sync)
+        seen = 0
+        for call, (what, numbers) in self.FAILURES.items():
+            for number in numbers:
+                for at in (1, 3):
+                    with Failing(*what[:2], number, *what[2:], at=at, most=1) as fault:
+                        code, said = self.call_any("publish", "--version", 2, "--base", self.path("1"), self.path("2"), self.sync)
+                    seen += self.check_failure(fault, code, said, number)
+                    if code:
+                        self.assertTrue(content(self.sync) == published)
+                        self.publish(2)
+                    with Failing(*what[:2], number, *what[2:], at=at, most=1) as fault:
+                        code, said = self.call_any("receive", self.sync, self.local)
+                    seen += self.check_failure(fault, code, said, number)
+                    if code:
+                        state = json.loads(read(self.path("local", STATE)))
+                        self.assertTrue("commit" in state or content(self.local) == before)
+                        self.receive()
+                    self.is_at(2)
+                    shutil.rmtree(self.vdir(2))
+                    shutil.rmtree(self.local)
+                    self.receive()
+                    before = content(self.local)
+        self.assertGreater(seen, 30)
+
+    def check_failure(self, fault, code, said, number):
+        if not fault.failed:
+            self.assertEqual(code, 0, (said, fault.name))
+            return 0
+        self.assertEqual((code, said.count("\n")), (1, 1), (said, fault.name, number))
+        self.assertIn(os.strerror(number), said)
+        self.assertIn(self.dir, said) # a path
+        return 1
+
+    def test_without_locks(self):
+        """Several publishers and receivers at once, and no locks: the first to rename wins, and what it has is whole."""
+        self.publish(1, base=False)
+        self.receive()
+        write(self.path("nolock.py"), b"import fcntl, errno, sys\ndef refuse(*unused): raise OSError(errno.ENOLCK, 'no locks')\n"
+              b"fcntl.flock = refuse\nfrom lmc_integrations import weight_sync\nsys.exit(weight_sync.main())\n")
+
+        def together(n, *args):
+            p = [subprocess.Popen([sys.executable, self.path("nolock.py"), *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                 for _ in range(n)]
+            return [(x.communicate()[0], x.returncode) for x in p]
+        done = together(2, "publish", "--version", 2, "--base", self.path("1"), self.path("2"), self.sync, "--checksum", CHECKSUM)
+        self.assertEqual(sorted(code for _, code in done), [0, 1], done)
+        self.assertIn("is there already", "".join(said for said, _ in done))
+        self.assertEqual(sorted(os.listdir(self.sync)), [".lock", "weight_v000001", "weight_v000002"])
+        done = together(2, "receive", self.sync, self.local)
+        self.assertIn(0, [code for _, code in done], done)
+        self.receive() # with locks: removes what is left
+        self.is_at(2)
+
+
+class Interrupts(Base):
+    """An exception at any moment (Ctrl-C, SIGTERM as SystemExit, a timeout), and then the same call again."""
+
+    class Stop(BaseException):
+        pass
+
+    def run_interrupted(self, seconds, *args):
+        """True: it was interrupted."""
+        def stop(*unused):
+            raise self.Stop
+        before = signal.signal(signal.SIGALRM, stop)
+        try:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, seconds)
+                self.call_any(*args)
+                return False
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except self.Stop:
+            return True
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+    def test_at_random(self):
+        self.series(2, 2)
+        self.publish(1, base=False)
+        rng, stopped = random.Random(5), 0
+        start = time.time()
+        self.publish(2)
+        publishing = time.time() - start
+        self.receive("--version", 1)
+        shutil.copytree(self.local, self.path("first"))
+        start = time.time()
+        self.receive()
+        receiving = time.time() - start
+        descriptors = len(os.listdir("/proc/self/fd"))
+        for _ in range(400 if LONG else 25):
+            shutil.rmtree(self.vdir(2))
+            stopped += self.run_interrupted(rng.uniform(0.0001, publishing), "publish", "--version", 2, "--base", self.path("1"), self.path("2"), self.sync)
+            if not os.path.exists(self.vdir(2)):
+                self.publish(2)
+            self.assertEqual(sorted(os.listdir(self.sync)), [".lock", "weight_v000001", "weight_v000002"])
+            shutil.rmtree(self.local)
+            shutil.copytree(self.path("first"), self.local)
+            stopped += self.run_interrupted(rng.uniform(0.0001, receiving), "receive", self.sync, self.local)
+            state = json.loads(read(self.path("local", STATE)))
+            if "commit" not in state:
+                self.assertEqual(read_checkpoint(self.local), self.models[int(state["version"])])
+            self.receive()
+            self.is_at(2)
+        gc.collect()
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), descriptors)
+        self.assertGreater(stopped, 10)
+        print("interrupted: %d" % stopped)
+
+
+class CutFiles(Base):
+    """A file that another process cuts or rewrites while it is read: an error that names it and both sizes, no signal."""
+
+    def test_cut(self):
+        self.series(2)
+        self.publish(1, base=False)
+        self.receive()
+        file = "model-00001-of-00003.safetensors"
+        for args, path in ((("publish", "--version", 2, "--base", self.path("1"), self.path("2"), self.sync), self.path("2", file)),
+                           (("publish", "--version", 2, "--base", self.path("1"), self.path("2"), self.sync), self.path("1", file)),
+                           (("publish", "--version", 2, self.path("2"), self.sync), self.path("2", file)),
+                           (("receive", self.sync, self.path("new")), os.path.join(self.vdir(1), file))):
+            for how in ("cut", "rewritten"):
+                data, real = read(path), _sync_files.Checkpoint._open
+
+                def open_and_change(checkpoint, path=path, data=data, real=real, how=how):
+                    real(checkpoint)
+                    if os.path.dirname(path) == checkpoint.directory:
+                        os.truncate(path, 1000) if how == "cut" else write(path, data[:-1] + bytes([data[-1] ^ 1]))
+                _sync_files.Checkpoint._open = open_and_change
+                try:
+                    code, said = self.call_any(*args)
+                finally:
+                    _sync_files.Checkpoint._open = real
+                write(path, data)
+                self.assertIn(code, (1, 3, 4), said)
+                if how == "cut":
+                    self.assertIn("%s: it had %d bytes when it was opened, and now has 1000" % (path, len(data)), said)
+                else:
+                    self.assertRegex(said, "changed while it was read|wrong checksum|is not version 1 as it was published")
+                self.assertFalse(os.path.exists(self.vdir(2)))
+                self.assertFalse(os.path.exists(self.path("new", "config.json")))
+        with self.assertRaises(lmc_codec.ReadError):
+            _sync_files.File(self.path("1", file)).read(os.path.getsize(self.path("1", file)) - 1, 2)
+        payload = os.path.join(self.vdir(2), "model-00000-of-00002.safetensors")
+        self.publish(2)
+        opened = _sync_files.File.__init__
+
+        def open_and_cut(f, path):
+            opened(f, path)
+            if path == payload and type(f) is _sync_files.File:
+                os.truncate(path, 1000)
+        _sync_files.File.__init__ = open_and_cut
+        try:
+            self.refused(1, "it had .* bytes when it was opened, and now has 1000")
+        finally:
+            _sync_files.File.__init__ = opened
+
+    def test_received_meanwhile(self):
+        """Another receiver replaces the files of a base while a publisher opens them."""
+        self.series(3)
+        for n in (1, 2, 3):
+            self.publish(n, base=False if n == 1 else None)
+        self.receive("--version", 2)
+        args, parse, opened = ("publish", "--version", 3, "--base", self.local, self.path("3"), self.path("sync2")), _sync_files.Shard._parse, []
+
+        def receive_then_parse(shard):
+            if os.path.dirname(shard.path) == self.local and not opened:
+                opened.append(shard.path)
+                self.assertEqual(self.run_program("receive", self.sync, self.local)[0], 0)
+            return parse(shard)
+        _sync_files.Shard._parse = receive_then_parse
+        try:
+            code, said = self.call_any(*args)
+        finally:
+            _sync_files.Shard._parse = parse
+        self.assertEqual(code, 1, said)
+        self.assertRegex(said, "local: another process received a version there while its files were opened: repeat this")
+        self.is_at(3)
+
+    def test_nothing_is_mapped(self):
+        for module in (_sync_files, _sync_receive, _sync_publish, _sync_codecs, _sync_versions):
+            self.assertNotRegex(read(module.__file__).decode(), r"memmap|import mmap|mmap\.mmap")
 
 
 class Series(Base):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from ._base import Base
     from ._codec import bound, compress, decompress, tensor_decode, tensor_encode
     from ._errors import *
+    from ._probe import Probe, probe
     from ._reader import FileInfo, Loss, Reader, Slice, TensorInfo, Verified, open, verify
     from ._safetensors import safe_open
     from ._writer import Writer
@@ -33,13 +34,13 @@ tier: str = _lmc.versions()[2]
 __all__ = [
     "AmbiguousError", "ArgumentError", "Base", "BaseError", "CancelledError", "ChangedError", "ChecksumError", "CorruptError",
     "DeviceError", "FileInfo", "FormatError", "LMCError", "LimitError", "Loss", "LostError", "MissingBaseError", "NotFoundError", "NotLMCError",
-    "OutputTooSmallError", "ReadError", "Reader", "Slice", "TensorInfo", "TruncatedError", "UnsupportedError", "Verified",
-    "WriteError", "Writer", "WrongBaseError", "bound", "compress", "decompress", "open", "safe_open", "tensor_decode",
+    "OutputTooSmallError", "Probe", "ReadError", "Reader", "Slice", "TensorInfo", "TruncatedError", "UnsupportedError", "Verified",
+    "WriteError", "Writer", "WrongBaseError", "bound", "compress", "decompress", "open", "probe", "safe_open", "tensor_decode",
     "tensor_encode", "tier", "verify"
 ]  # fmt: skip
 #: Each imports those before it.
-_MODULES = ("_errors", "_codec", "_base", "_reader", "_writer", "_safetensors")
-_SUBMODULES = ("dcp", "hdf5", "numcodecs", "numpy", "stats", "torch", "transformers", "vllm", "weight_sync", "zarr")
+_MODULES = ("_errors", "_codec", "_base", "_reader", "_writer", "_safetensors", "_probe")
+_SUBMODULES = ("numpy", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,8 @@ def command() -> str:
     if not os.path.exists(path):
         raise SystemExit(
             "lmc_codec was built without the command, which needs POSIX and jansson."
-            " Install jansson (Debian: libjansson-dev) and build anew: pip install --no-binary lmc-codec --force-reinstall lmc-codec"
+            " Install jansson (Debian: libjansson-dev) and install the package anew, from its sources:"
+            " pip install --force-reinstall --no-deps ./python"
         )
     return path
 

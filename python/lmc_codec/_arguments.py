@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import sys
 
+from . import _lmc
 from ._errors import ArgumentError
 
 TYPE_CHECKING = False
@@ -18,6 +19,12 @@ MAX_THREADS = 1024
 MAX_SIZE = 65535  # of names (spec 4.1)
 
 
+def check_time(what: str) -> None:
+    """Raises at the end of the interpreter, where no module can be imported, and no other thread gets the GIL."""
+    if sys.is_finalizing():
+        raise RuntimeError(f"Python is ending, so no LMC file can be {what} any more, as in this __del__(): do it in a function of atexit")
+
+
 def level_number(level: Level) -> int:
     number = LEVELS.get(level) if isinstance(level, str) else level
     if number is None or isinstance(number, bool) or number not in LEVELS.values():
@@ -26,16 +33,17 @@ def level_number(level: Level) -> int:
 
 
 def count_threads(threads: int | None) -> int:
-    """None: the number of CPUs that this process may use, at most 8. Threads start when there is work."""
+    """None: the CPUs that this process may use (affinity, quota of a container), at most 16, as the command has it.
+
+    Threads start when there is work.
+    """
     if threads is not None:
         if isinstance(threads, bool) or not hasattr(threads, "__index__"):
             raise TypeError(f"threads is {threads!r}, not a number from 1 to {MAX_THREADS}, nor None")
         if not 1 <= threads <= MAX_THREADS:
             raise ValueError(f"threads is {threads}, not 1 to {MAX_THREADS}")
         return int(threads)
-    if hasattr(os, "sched_getaffinity"):
-        return min(8, len(os.sched_getaffinity(0)))
-    return min(8, os.cpu_count() or 1)
+    return _lmc.default_workers()
 
 
 def check_progress(progress: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from . import _errors, _lmc  # _errors: the library raises them
 from ._arguments import count_threads
 from ._arrays import describe_all
-from ._lmc import printable
+from ._sources import Ranges, Source, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
     from ._errors import NotLMCError
     from ._reader import Reader
-    from ._sources import Source
 
 AUTO = "auto"  # in place of a base: the base is found beside the file
 BASE_KEY = "lmc.base"  # a key of the metadata: the name of the base, as a hint
@@ -30,7 +29,7 @@ class Base:
     them several times, make only one Base.
     """
 
-    __slots__ = ("_items", "_threads", "_object", "_name", "_chain_files")
+    __slots__ = ("_items", "_threads", "_object", "_name", "_chain_files", "_file")
 
     def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
         found = describe_all(arrays, "base: array", "base: the name of an array")
@@ -38,28 +37,36 @@ class Base:
 
     def _set(self, items: list[tuple[str, str, tuple[int, ...], Any]], threads: int | None, *on_gpu: Any) -> None:
         self._items, self._threads = items, count_threads(threads)
+        self._file: dict[str, Any] = {}  # the file in which the arrays are, if they are not in memory
         self._object = _lmc.Base(items, self._threads, *on_gpu)
         self._name: str | None = None  # the file of the arrays, for messages
         self._chain_files: frozenset[tuple[int, int]] = frozenset()  # device, inode
 
     @classmethod
-    def _of_safetensors(cls, path: Any, threads: int | None) -> Base | None:
-        """None: the path is no safetensors file on this machine."""
-        if not os.path.isfile(path):
+    def _of_safetensors(cls, where: Any, threads: int | None, storage_options: dict[str, Any] | None = None) -> Base | None:
+        """None: it is no safetensors file. A file of this machine is read when its bytes are needed, and not mapped, because
+        another process may cut it. Others are read to the memory: all of them is needed for the fingerprint anyway."""
+        source = open_source(where, storage_options)
+        if not starts_safetensors(source.read(0, min(10, source.size))):
+            source.close()
             return None
-        with open(path, "rb") as file:
-            view = map_file(file)
-            if not starts_safetensors(bytes(view[:10])):
-                return None
-            base = cls.__new__(cls)
-            rows = safetensors_rows(view, os.fsdecode(path))
-            base._set([(name, dtype, shape, view[at : at + size]) for name, dtype, shape, at, size in rows], threads)
-            base._name, base._chain_files = os.fsdecode(path), find_files(file.fileno())
+        base = cls.__new__(cls)
+        if isinstance(source.argument, _lmc.Descriptor):
+            rows = safetensors_rows(source)
+            base._items, base._threads = [(name, dtype, shape, (at, size)) for name, dtype, shape, at, size in rows], count_threads(threads)
+            base._file = {"file": source.argument, "size": source.size, "where": source.name}
+            base._object = _lmc.Base(base._items, base._threads, **base._file)
+        else:
+            if isinstance(source.argument, Ranges):
+                source.load()
+            view = memoryview(source.argument).cast("B")
+            base._set([(name, dtype, shape, view[at : at + size]) for name, dtype, shape, at, size in safetensors_rows(source)], threads)
+        base._name, base._chain_files = source.name, find_files(source.fileno())
         return base
 
     def _is_unchanged(self) -> bool:
         """Whether the arrays are still the same. Reads all of them."""
-        return _lmc.Base(self._items, self._threads).fingerprint == self.fingerprint
+        return _lmc.Base(self._items, self._threads, **self._file).fingerprint == self.fingerprint
 
     @property
     def fingerprint(self) -> bytes:
@@ -73,19 +80,29 @@ class Base:
         return f"<lmc_codec.Base {self.fingerprint.hex()[:16]}>"
 
 
-def map_file(file: Any) -> memoryview:
-    """The content of a file. An empty file cannot be mapped."""
-    import mmap
+class Shards:
+    """Several bases that are one together, such as the shards of a checkpoint."""
 
-    size = os.fstat(file.fileno()).st_size
-    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
+    def __init__(self, parts: list[Reader | Base]):
+        self._parts, self._object = parts, tuple(x._object for x in parts)
+        self._name = " and ".join(x._name or "arrays" if isinstance(x, Base) else x.name or "a Reader" for x in parts)
+        self._chain_files: frozenset[tuple[int, int]] = frozenset().union(*(x._chain_files for x in parts))
+
+    def _is_unchanged(self) -> bool:
+        return all(x._is_unchanged() for x in self._parts if isinstance(x, Base))
 
 
-def safetensors_rows(view: memoryview, name: str) -> list[tuple[str, str, tuple[int, ...], int, int]]:
-    """Of a whole safetensors file: name, dtype, shape, first byte and size of each tensor, sorted by first byte."""
-    rows, why = _lmc.find_tensors(view, len(view), "")
+def read_header(source: Source) -> bytes:
+    """Of a safetensors file: its size, and the header."""
+    size = int.from_bytes(source.read(0, min(8, source.size)), "little")
+    return source.read(0, min(8 + size, source.size))
+
+
+def safetensors_rows(source: Source) -> list[tuple[str, str, tuple[int, ...], int, int]]:
+    """Of a safetensors file: name, dtype, shape, first byte and size of each tensor, sorted by first byte."""
+    rows, why = _lmc.find_tensors(read_header(source), source.size, "")
     if why is not None:
-        raise ValueError(f"{printable(name)} is damaged, or no safetensors file: {why}")
+        raise _errors.CorruptError(f"{source.name or 'this'} is damaged, or no safetensors file: {why}")
     return rows
 
 
@@ -100,11 +117,13 @@ _OTHERS = (
 
 def name_other(source: Source) -> NotLMCError | None:
     """The error for a file of another kind, if its first bytes tell the kind."""
-    argument, n = source.argument, 10
-    if isinstance(argument, int):
-        start = os.pread(argument, n, 0) if hasattr(os, "pread") else b""
-    else:
-        start = bytes(argument(0, min(n, source.size)) if callable(argument) else memoryview(argument).cast("B")[:n])
+    if isinstance(source.argument, bytes) and source.size < 4096 and _is_path(source.argument):
+        path = os.fsdecode(source.argument)
+        return _errors.NotLMCError(f"these bytes are the path of a file, not an LMC file: give the path as a string, {path!r}")
+    start = source.read(0, min(64, source.size))
+    if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        where = "the server sends it in place of a file, e.g. to ask for a login, or the URL is that of a page about the file"
+        return _errors.NotLMCError(f"{source.name or 'this'} looks like an HTML page, not an LMC file: {where}")
     what, reads = next((x[1:] for x in _OTHERS if start.startswith(x[0])), ("", ""))
     if starts_safetensors(start):
         what, reads = "a safetensors file", "load_file() of lmc_codec.torch or lmc_codec.numpy"
@@ -117,24 +136,36 @@ def name_other(source: Source) -> NotLMCError | None:
     return error
 
 
+def _is_path(data: bytes) -> bool:
+    try:
+        return os.path.isfile(data)
+    except ValueError:
+        return False
+
+
 def starts_safetensors(start: bytes) -> bool:
     return start[8:10] in (b'{"', b"{}") or (start[8:9] == b"{" and start[9:10].isspace())
 
 
-def take_base(base: Any, threads: int | None) -> Reader | Base | None:
-    """Makes a base of a Reader, a Base, arrays by name, or the path of an LMC or safetensors file."""
+def take_base(base: Any, threads: int | None) -> Any:
+    """Makes a base of a Reader, a Base, arrays by name, or an LMC or safetensors file (as open() takes it); or of a list."""
     from ._reader import Reader, _reopen
 
     if isinstance(base, str) and base == AUTO:
         raise ValueError("base='auto' is for reading: say what this is to be a delta of, or call a file of that name './auto'")
     if isinstance(base, Mapping):
         return Base(base, threads=threads)
-    if isinstance(base, (str, os.PathLike)):
-        base = Base._of_safetensors(base, threads) or base
+    if isinstance(base, (list, tuple)) and base and not any(x is None or hasattr(x, "shape") for x in base):
+        return Shards([take_base(x, threads) for x in base])
     if base is None or isinstance(base, Base):
         return base
     try:
         reader = base if isinstance(base, Reader) else Reader(base, threads=threads)
+    except _errors.NotLMCError as error:
+        found = Base._of_safetensors(base, threads) if error.is_safetensors else None
+        if found is None:
+            raise
+        return found
     except TypeError as error:
         raise TypeError(f"base: {error}; or give arrays by name") from None
     if reader.base_fingerprint is None or reader._has_base:

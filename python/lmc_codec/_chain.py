@@ -9,37 +9,27 @@ from . import _lmc
 from ._base import BASE_KEY, Base
 from ._errors import LMCError, MissingBaseError, NotLMCError
 from ._reader import Reader
-from ._sources import open_fd
+from ._sources import open_descriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
 SUFFIX = ".lmc"
-HEADER_SIZE, TRAILER_SIZE, FINGERPRINT_SIZE = 64, 40, 16
-FINGERPRINT_AT = 20 + 64  # counted from the start of the index, which the trailer tells
-END_MAGIC = b"\x94LMC\r\n\x1a\n"
 MOST = 4  # bases that a message lists
 FAR = 1 << 62  # depth of a chain that ends in another directory
 
 
 class _Link:
-    """A snapshot that may be a base. Its header, trailer and fingerprint are read without checks, as hints."""
+    """A snapshot that may be a base. What probe() finds is a hint, not checked."""
 
     def __init__(self, path: str):
-        with open(open_fd(path), "rb", 0) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise ValueError("no file")
-            self.path, self.file = path, (found.st_dev, found.st_ino)
-            self.base = _lmc.parse_header(file.read(HEADER_SIZE))[0]
-            self.depth = FAR
-            file.seek(-TRAILER_SIZE, os.SEEK_END)
-            trailer = file.read(TRAILER_SIZE)
-            file.seek(int.from_bytes(trailer[:8], "little") + FINGERPRINT_AT)
-            self.fingerprint = file.read(FINGERPRINT_SIZE)
-            if not trailer.endswith(END_MAGIC) or len(self.fingerprint) != FINGERPRINT_SIZE:
-                raise ValueError("no snapshot, or not all of one")
+        own = open_descriptor(path)
+        found = os.fstat(own.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("no file")
+        self.path, self.file, self.depth = path, (found.st_dev, found.st_ino), FAR
+        self.fingerprint, self.base = _lmc.probe(own, found.st_size, path)[:2]
 
 
 def _look_at(path: str) -> _Link | None:
@@ -101,6 +91,7 @@ class _Search:
         made_with = os.fsdecode(delta.metadata.get(BASE_KEY, b""))
         name = made_with if os.path.basename(made_with) == made_with and made_with not in (".", "..") and "\0" not in made_with else ""
         self.seen: list[str] = []
+        self.why = ""
         found = self._find_far(delta, name) if "://" in delta.name else self._find_near(delta, name)
         if found is not None:
             return found
@@ -108,7 +99,7 @@ class _Search:
         named = f" (named {made_with!r} when this delta was made)" if made_with else ""
         more = f" and {len(self.seen) - MOST} more" if len(self.seen) > MOST else ""
         seen = f", only {', '.join(self.seen[:MOST])}{more}" if self.seen else ""
-        raise MissingBaseError(f"{delta.name}: needs the base {wanted}{named}, which is not beside it{seen}; give base=")
+        raise MissingBaseError(f"{delta.name}: needs the base {wanted}{named}, which is not beside it{seen or self.why}; give base=")
 
     def _find_near(self, delta: Reader, name: str) -> Reader | Base | None:
         """Searches the snapshots of the directory, and the file whose name the delta's metadata has."""
@@ -137,14 +128,14 @@ class _Search:
         self.seen += [f"{x.path} ({x.fingerprint.hex()[:16]})" for x in seen]
         # this comes before a chain that leaves the directory, because such a chain may lead back
         for file in (named, named.removesuffix(SUFFIX)) if nearest is None else (named,):
-            base = Base._of_safetensors(file, self.options["threads"]) if name else None
+            base = Base._of_safetensors(file, self.options["threads"]) if name and os.path.isfile(file) else None
             if base is not None and base.fingerprint == delta.base_fingerprint:
                 return base
             if base is not None:
                 self.seen.append(f"{file} ({base.fingerprint.hex()[:16]})")
         return None if nearest is None else Reader(nearest.path, **self.options)
 
-    def _find_far(self, delta: Reader, name: str) -> Reader | None:
+    def _find_far(self, delta: Reader, name: str) -> Reader | Base | None:
         """Tries the URL of that name in the same place: directories of servers cannot be listed."""
         url = delta.name or ""
         if url.startswith(("http://", "https://")):
@@ -155,13 +146,20 @@ class _Search:
         self.used.add(delta.name)
         if not name or "::" in url or place in self.used:
             return None
+        found: Reader | Base | None
         try:
             found = Reader(place, **self.options)
-        except (FileNotFoundError, PermissionError, NotLMCError) as error:
-            self.seen.append(str(error))
+        except (FileNotFoundError, PermissionError) as error:
+            self.why = f": {place}: {error.strerror or error}"
             return None
+        except NotLMCError as error:
+            found = Base._of_safetensors(place, **self.options) if error.is_safetensors else None
+            if found is None:
+                self.why = f": {error}"
+                return None
         if found.fingerprint == delta.base_fingerprint:
             return found
         self.seen.append(f"{place} ({found.fingerprint.hex()[:16]})")
-        found.close()
+        if isinstance(found, Reader):
+            found.close()
         return None

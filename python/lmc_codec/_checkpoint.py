@@ -13,14 +13,15 @@ import warnings
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import IO, TYPE_CHECKING, Any, cast
+from functools import lru_cache, partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import _arrays, _lmc
 from ._base import starts_safetensors
-from ._errors import ChangedError, NotFoundError
+from ._errors import CancelledError, ChangedError, NotFoundError
 from ._lmc import printable
 from ._reader import open as open_reader
 from ._writer import Writer, count_own_frames
@@ -36,16 +37,13 @@ N_PIECES = 3  #: pieces that are kept: of the directory of a ZIP archive, and of
 LARGE = 1 << 14  #: a write of at least so many bytes may be a tensor; other bytes come in smaller writes
 
 
-class _Layout(io.RawIOBase):
+class _Layout:
     """Records what torch.save() writes: small writes, the pickle and the directory; of others the places."""
 
     def __init__(self) -> None:
         self.size = 0
         self.pieces: list[tuple[int, bytearray]] = []  # first byte, bytes; in order
         self._last = b""  # the end of the previous bytes: the name of the next entry
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, data: Any) -> int:
         with memoryview(data).cast("B") as view:
@@ -56,6 +54,9 @@ class _Layout(io.RawIOBase):
             self._last = self._last[-128:] + bytes(view[-128:])
             self.size += len(view)
             return len(view)
+
+    def flush(self) -> None:
+        """For torch.save()."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Bytes that were not kept are zeros."""
@@ -70,29 +71,22 @@ class _Layout(io.RawIOBase):
         return bytes(result)
 
 
-class _Sink(io.RawIOBase):
-    """Passes on what torch.save() writes, at most `limit` bytes. torch hides exceptions of write(): the first is kept."""
+class _Sink:
+    """Passes on what torch.save() writes, at most `limit` bytes."""
 
     def __init__(self, write: Callable[[Any], Any], limit: int, changed: ChangedError):
         self._write, self._left, self._changed = write, limit, changed
-        self.error: BaseException | None = None
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, data: Any) -> int:
         with memoryview(data).cast("B") as view:
-            if self.error is None:
-                try:
-                    self._left -= len(view)
-                    if self._left < 0:
-                        raise self._changed
-                    self._write(view)
-                except BaseException as error:
-                    self.error = error
-            if self.error is not None:
-                raise OSError("nothing more is taken")
+            self._left -= len(view)
+            if self._left < 0:
+                raise self._changed
+            self._write(view)
             return len(view)
+
+    def flush(self) -> None:
+        """For torch.save()."""
 
     def finish(self) -> None:
         if self._left:
@@ -100,10 +94,10 @@ class _Sink(io.RawIOBase):
 
 
 class Stored(io.RawIOBase):
-    """The files of a snapshot as one file, for torch.load(). errors: gets the exceptions, because torch hides them."""
+    """The files of a snapshot as one file, for torch.load()."""
 
-    def __init__(self, reader: Reader, errors: list[BaseException] | None = None):
-        self._reader, self._files, self._errors = reader, reader.files, errors
+    def __init__(self, reader: Reader):
+        self._reader, self._files = reader, reader.files
         self._at, self._size = 0, sum(file.size for file in reader.files)
         self._piece = lru_cache(N_PIECES)(lambda path, at, size: memoryview(reader.read(path, at, size)))
 
@@ -135,19 +129,34 @@ class Stored(io.RawIOBase):
         return done
 
     def _read(self, path: str, size: int, offset: int, out: memoryview) -> None:
+        if len(out) >= min(PIECE, size):
+            self._reader.read(path, offset, len(out), out=out)
+            return
+        while out:
+            at = offset % PIECE
+            part = self._piece(path, offset - at, min(PIECE, size - offset + at))[at : at + len(out)]
+            out[: len(part)] = part
+            out, offset = out[len(part) :], offset + len(part)
+
+
+def _call_torch(function: Callable[..., Any], file: Any, *methods: str, **options: Any) -> Any:
+    """Calls a function of torch with these methods of a file. torch hides their exceptions: the first one is raised."""
+    errors: list[BaseException] = []
+    try:
         try:
-            if len(out) >= min(PIECE, size):
-                self._reader.read(path, offset, len(out), out=out)
-                return
-            while out:
-                at = offset % PIECE
-                part = self._piece(path, offset - at, min(PIECE, size - offset + at))[at : at + len(out)]
-                out[: len(part)] = part
-                out, offset = out[len(part) :], offset + len(part)
-        except BaseException as error:
-            if self._errors is not None:
-                self._errors.append(error)
-            raise
+            result = function(SimpleNamespace(**{name: _lmc.Caught(getattr(file, name), errors) for name in methods}), **options)
+        except Exception:
+            if not errors:
+                raise
+        if errors:
+            raise errors[0] from None
+        return result
+    finally:
+        errors[:] = [CancelledError("it is over")]  # a destructor of torch may still call them, where they must do nothing
+
+
+def _save(obj: Any, file: Any) -> None:
+    _call_torch(partial(torch.save, obj), file, "write", "flush")
 
 
 def _has_plain_bytes(t: torch.Tensor) -> bool:
@@ -186,35 +195,32 @@ def save_checkpoint(
     say which tensors may lose how much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01", for tensors on the CPU in
     dicts, lists and tuples. The file appears at `path` when it is complete. The state must not change meanwhile.
     """
-    layout = _Layout()
-    torch.save(obj, cast("IO[bytes]", layout))
-    rows, why = _lmc.find_tensors(layout.read_at, layout.size, "")
-    if why is not None:
-        text = f"{os.fsdecode(path)}: its tensors have no names, and no deltas of their own: {why}"
-        warnings.warn(printable(text), stacklevel=count_own_frames())
-    buffers = {}
-    if quantize is not None:
-        found = {name: t for name, t in _named(obj) if _has_plain_bytes(t)}
-        n_names = Counter(t.untyped_storage().data_ptr() for t in found.values())
-        for name, _, shape, _, size in rows:
-            # a tensor with a second name must not change under that name
-            if name in found and tuple(found[name].shape) == shape and n_names[found[name].untyped_storage().data_ptr()] == 1:
-                x = _arrays.describe(found[name].detach())
-                if x.nbytes == size:
-                    buffers[name] = x.buffer
-
-    def write_file(write: Callable[[Any], None]) -> None:
-        changed = ChangedError(f"{writer._path or 'the checkpoint'}: the state changed while it was saved")
-        sink = _Sink(write, layout.size, changed)
-        try:
-            torch.save(obj, cast("IO[bytes]", sink))
-        except Exception:
-            if sink.error is not None:
-                raise sink.error from None
-            raise
-        sink.finish()
-
+    # the Writer comes first, because it refuses paths that cannot be written
     with Writer(path, base=base, level=level, threads=threads, quantize=quantize, progress=progress) as writer:
+        layout = _Layout()
+        _save(obj, layout)
+        rows, why = _lmc.find_tensors(layout.read_at, layout.size, "")
+        rows = [x for x in rows if x[4] >= 2048 or x[1] != "BYTES" or x[0][:1] != "@"]  # so few arrays are the same base
+        if why is not None:
+            text = f"{os.fsdecode(path)}: its tensors have no names, and no deltas of their own: {why}"
+            warnings.warn(printable(text), stacklevel=count_own_frames())
+        buffers = {}
+        if quantize is not None:
+            found = {name: t for name, t in _named(obj) if _has_plain_bytes(t)}
+            n_names = Counter(t.untyped_storage().data_ptr() for t in found.values())
+            for name, _, shape, _, size in rows:
+                # a tensor with a second name must not change under that name
+                if name in found and tuple(found[name].shape) == shape and n_names[found[name].untyped_storage().data_ptr()] == 1:
+                    x = _arrays.describe(found[name].detach())
+                    if x.nbytes == size:
+                        buffers[name] = x.buffer
+
+        def write_file(write: Callable[[Any], None]) -> None:
+            changed = ChangedError(f"{writer._path or 'the checkpoint'}: the state changed while it was saved")
+            sink = _Sink(write, layout.size, changed)
+            _save(obj, sink)
+            sink.finish()
+
         writer._add_known("", layout.size, rows, buffers, write_file, layout.pieces)
 
 
@@ -236,14 +242,12 @@ def load_checkpoint(
         files = [file for file in reader.files if not file.is_directory]
         if len(files) != 1:
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, but a checkpoint is one file")
-        errors: list[BaseException] = []
-        buffered = io.BufferedReader(Stored(reader, errors), PIECE // 4)
+        stored = Stored(reader)
+        stored.tell = partial(int, 0)  # type: ignore[method-assign] # BufferedReader() would hide an exception of a signal handler there
+        buffered = io.BufferedReader(stored, PIECE // 4)
+        del stored.tell
         start = buffered.peek(10)
         if starts_safetensors(start[:10]) or not start.startswith((b"PK\3\4", b"\x80")):  # the size of a safetensors header may begin so, too
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has no file of torch.save(): load_file() reads other tensors")
-        try:
-            return torch.load(cast("IO[bytes]", buffered), map_location=map_location, weights_only=weights_only)
-        except Exception:
-            if errors:
-                raise errors[0] from None
-            raise
+        methods = "read", "readinto", "readline", "seek", "tell"
+        return _call_torch(torch.load, buffered, *methods, map_location=map_location, weights_only=weights_only)

@@ -20,7 +20,11 @@ class LMCError(_Root):
     """An error of the library. `status` is its number and `status_name` its name in C; those of its class if no call of the
     C library failed.
 
-    If safetensors is loaded, it is a SafetensorError, too. So code that only changes the import line still catches it."""
+    If safetensors is loaded, it is a SafetensorError, too. So code that only changes the import line still catches it.
+
+    Its text is shown without control characters, which names from files may have. A text of this package is one line, so a line
+    end in it is of a name, and is escaped when the error is made. Others may raise the class again with lines of their own, as
+    PyTorch does with the traceback of a worker, and these stay lines."""
 
     status: int = 0
     status_name: str = ""
@@ -36,11 +40,21 @@ class LMCError(_Root):
             _become_theirs(sys.modules["safetensors"])
         return super().__new__(cls, *args)
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if args and _is_ours(sys._getframe(1)):
+            self.args = printable(args[0]), *args[1:]
+
     def __str__(self) -> str:  # KeyError would quote it
-        return printable(self.args[0]) if self.args else ""
+        return "\n".join(map(printable, str(self.args[0]).split("\n"))) if self.args else ""
 
 
 _KINDS: dict[int, type[LMCError]] = {}
+
+
+def _is_ours(frame: Any) -> bool:
+    """Whether it is a function of this package or of its adapters."""
+    return frame.f_globals.get("__name__", "").partition(".")[0] in ("lmc_codec", "lmc_integrations")
 
 
 def _become_theirs(safetensors: Any) -> None:
@@ -136,6 +150,8 @@ class WrongBaseError(BaseError, status=31):
 
 
 def make_error(status: int, status_name: str, text: str, where: object, what: object) -> LMCError:
+    if status == ArgumentError.status:  # the library's text is for programs in C
+        text = "the arguments contradict each other or are out of range, or calls are out of order"
     if status == TruncatedError.status:
         text = "truncated: the data ends early, or something follows it; fetch or write the file again"
     if status == MissingBaseError.status and where is not None and str(where):  # data in memory has no directory to search

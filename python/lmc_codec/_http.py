@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import errno
 import http.client
+import io
 import re
 import socket
 import time
 import urllib.error
 import urllib.request
 from contextlib import closing, contextmanager
+from functools import partial
 
 from . import _lmc
 from ._errors import LMCError, ReadError
@@ -25,6 +27,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 LITTLE = 64 << 10  # an answer of fewer bytes than this, and than requested, is refused
 STEP = 1 << 20  # bytes of one read; after each, a request has all its tries again
 TIMEOUT = 30  # seconds without a byte
+SLOWEST = 16 << 10  # bytes per second: a whole answer may take the timeout, and the time that its bytes take at this rate
 TRIES = 4
 FIRST_WAIT, LAST_WAIT = 0.5, 30.0  # seconds before the second try, and at most
 
@@ -42,12 +45,47 @@ def _origin(url: str) -> tuple[str, str]:
     return scheme.lower(), re.split("[/?#]", rest, maxsplit=1)[0].lower()
 
 
+class _Limited(io.RawIOBase):
+    """The bytes of an answer, until its time is over: a server that sends a byte now and then, or headers without end, would
+    keep its reader for ever, since bytes flow."""
+
+    def __init__(self, raw: Any, connection: Any, seconds: float):
+        self.raw, self.connection, self.seconds = raw, connection, seconds
+        self.end = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> Any:
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise _TooSlow(f"the answer was not complete after {self.seconds:.0f} s")
+        if self.connection is not None:
+            self.connection.settimeout(min(left, self.connection.gettimeout() or left))
+        return self.raw.readinto(view)
+
+    def close(self) -> None:
+        self.raw.close()
+        super().close()
+
+
+class _TooSlow(TimeoutError):
+    """The answer takes too long, though bytes come."""
+
+
+def _limited(seconds: float, sock: Any, **options: Any) -> http.client.HTTPResponse:
+    answer = http.client.HTTPResponse(sock, **options)
+    answer.fp = io.BufferedReader(_Limited(answer.fp.detach(), sock, seconds))
+    return answer
+
+
 class _Kept(urllib.request.HTTPRedirectHandler, urllib.request.HTTPHandler):
     """Keeps the connection to a server until `drop`. As in curl and requests, headers of the caller (a token) are not sent
     to another server."""
 
     handler_order = 400  # before urllib's own handler of https
     to: Any = None
+    n_wanted = 0  # bytes of the next answer
 
     def http_open(self, req: Any) -> Any:
         return self.ask(http.client.HTTPConnection, req)
@@ -68,8 +106,12 @@ class _Kept(urllib.request.HTTPRedirectHandler, urllib.request.HTTPHandler):
             self.to, self.connection = (kind, req.host, tunnel), kind(req.host, timeout=req.timeout)
             if tunnel:
                 self.connection.set_tunnel(tunnel, headers={"Proxy-Authorization": proof} if proof else {})
+        if req.timeout is not None:
+            self.connection.response_class = partial(_limited, req.timeout + self.n_wanted / SLOWEST)
         while True:
             is_kept = self.connection.sock is not None
+            if is_kept:
+                self.connection.sock.settimeout(req.timeout)  # the answer before has changed it
             try:
                 self.connection.request(req.get_method(), req.selector, headers=headers)
                 response = self.connection.getresponse()
@@ -148,12 +190,14 @@ class _Tries:
 
     def _explain(self, error: Exception) -> Exception:
         if isinstance(error, urllib.error.HTTPError):
-            text = printable(f"HTTP {error.code} {error.reason}".rstrip())
+            text = printable(" ".join(f"HTTP {error.code} {error.reason}".split()))  # some of urllib's reasons have several lines
             error.close()
             if error.code in (404, 410):
                 return FileNotFoundError(errno.ENOENT, text, self.url)
             if error.code in (401, 403):
                 return PermissionError(errno.EACCES, text, self.url)
+        elif isinstance(error, _TooSlow):
+            text = f"{error}: it comes at less than {SLOWEST >> 10} KiB/s (storage_options={{'timeout': ...}} adds seconds)"
         elif isinstance(error, TimeoutError):
             text = f"no answer for {self.http.timeout} s (storage_options={{'timeout': ...}} says how long to wait)"
         elif isinstance(error, http.client.IncompleteRead):
@@ -212,6 +256,8 @@ class HTTP(Ranges):
 
     def _open(self, kept: _Kept, wanted: str | None, method: str) -> Any:
         opener = urllib.request.build_opener(kept)
+        first, _, last = (wanted or "").partition("-")
+        kept.n_wanted = int(last) + 1 - int(first or 1) if last else 0
         while True:
             place = self.place
             is_first = _origin(place) == _origin(self.url)

@@ -52,7 +52,7 @@ class Policy:
             role, pair, is_common = self._object.find_meaning(path, name, dtype)
             if is_common:
                 self._pairs.setdefault(pair, set()).add(role)
-        return [self._fit(path, number, place, buffers[place[0]]) if place[0] in buffers else (None, None) for place in places]
+        return [self._fit(path, number, place, buffers) if place[0] in buffers else (None, None) for place in places]
 
     def end_file(self) -> list[tuple[int, Any]]:
         """The file was written: later tensors may use its second moments. Returns their first bytes and their buffers."""
@@ -70,7 +70,7 @@ class Policy:
             self._reasons[reason] = name
         return None if rule < 0 or reason is not None else (rule, role, pair)
 
-    def _fit(self, path: str, number: int, place: Place, buffer: Any) -> tuple[Any, Any]:
+    def _fit(self, path: str, number: int, place: Place, buffers: Mapping[str, Any]) -> tuple[Any, Any]:
         name, dtype, shape, at, size = place
         found = self.find(path, (name, dtype, shape, size))
         if found is None:
@@ -79,6 +79,7 @@ class Policy:
         second = self._seconds.get(pair)
         options, wants_second = self._object.quantizer_options(rule, role, dtype, shape, second is not None)
         used = second if wants_second else None
+        buffer = buffers[name]  # of a file: read now
         quantizer: Any = _lmc.Quantizer(buffer, dtype, *options, 0.0, *((None, None) if used is None else used[2:]))
         if quantizer.info()[0]:
             self._reasons["would not become smaller"] = name

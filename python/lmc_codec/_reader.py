@@ -6,7 +6,7 @@ import os
 
 from . import _arrays, _lmc
 from ._arguments import count_threads
-from ._base import AUTO, Base, find_files, name_other, take_base
+from ._base import AUTO, Base, Shards, find_files, name_other, take_base
 from ._errors import (
     AmbiguousError, ArgumentError, BaseError, LimitError, LMCError, MissingBaseError, NotFoundError, NotLMCError, SliceError,
     TruncatedError, UnsupportedError, WrongBaseError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     _Out = TypeVar("_Out")
 
 
-FEATURES = ("Base", "Own", "Quantised")  # by the bits of Incompatible (spec 3.1)
+FEATURES = ("Base", "Own", "Quantised", "Zeros")  # by the bits of Incompatible (spec 3.1)
 
 
 class Loss:
@@ -83,13 +83,13 @@ class FileInfo:
 class Reader:
     """An open LMC file; `lmc_codec.open` is this class. Any thread may use it; one at a time reads.
 
-    source: a path, a URL (http, or of fsspec), bytes, or a binary file that can seek. base: what a delta was made against:
-    a path, a Reader, a Base, or arrays by name. Without it a delta can be listed, but not read. "auto": the base is found
-    beside the file, by its fingerprint. If the base is a delta itself, its own bases are found beside it, unless it is a
-    Reader that has them: base=open("m2.lmc", base="elsewhere/m1.lmc"). threads: None is one for each CPU, at most 8.
-    framework: of results, "numpy" (the default), "torch" or "bytes". max_index_size (1 GiB), max_total_size: limits for
-    files of strangers. storage_options: for fsspec; for http: headers by name, or in "headers", and "timeout" (30): seconds
-    without a byte.
+    source: a path, a URL (http, or of fsspec), bytes, or a binary file that can seek. base: what a delta was made against: a
+    path, a URL, bytes, a Reader, a Base, or arrays by name; or a list of them, which are one base together (shards). Without it
+    a delta can be listed, but not read. "auto": the base is found beside the file, by its fingerprint. If the base is a delta
+    itself, its own bases are found beside it, unless it is a Reader that has them: base=open("m2.lmc",
+    base="elsewhere/m1.lmc"). threads: None is one for each usable CPU, at most 16. framework: of results, "numpy" (the
+    default), "torch" or "bytes". max_index_size (1 GiB), max_total_size: limits for files of strangers. storage_options: for
+    fsspec; for http: headers by name, or in "headers", and "timeout" (30): seconds without a byte.
     """
 
     def __init__(
@@ -112,25 +112,26 @@ class Reader:
 
             complete(self)
 
-    def _begin(self, base: Reader | Base | None) -> None:
+    def _begin(self, base: Reader | Base | Shards | None) -> None:
         """Opens the source with that base. If a base was found later (_chain.py), opens the same source again."""
-        source = self._source.again() if hasattr(self, "_object") else self._source
+        source = self._source
         try:
             #: Files that Writers must not replace.
-            files = find_files(source.owned, frozenset() if base is None else base._chain_files)
+            files = find_files(source.fileno(), frozenset() if base is None else base._chain_files)
             self._chain_files: frozenset[tuple[int, int]] = files
             self._object: _lmc.Reader = _lmc.Reader(
                 source.argument, source.size, None if base is None else base._object, self._n_threads, source.name, *self._limits.values()
             )
-        except BaseException as error:
-            try:
-                better = _explain(error, source, base, **self._limits)
-            finally:
-                source.give_up()
+        except Exception as error:
+            better = _explain(error, source, base, **self._limits)
+            source.close()
             if better is not None:
-                raise better from None
+                try:
+                    raise better from None
+                finally:  # else it would refer to itself by this frame, and keep all files of the callers open
+                    del better
             raise
-        self._source, self._has_base, self._is_read_whole = source, base is not None, False
+        self._has_base, self._is_read_whole = base is not None, False
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
@@ -139,7 +140,8 @@ class Reader:
         self.fingerprint: bytes = info[1]
         #: The fingerprint of a delta's base; None if this is no delta.
         self.base_fingerprint: bytes | None = info[2] or None
-        #: Optional features of the format that it may use: "Base", "Own" (it predicts parts of itself), "Quantised".
+        #: Optional features of the format that it may use: "Base", "Own" (it predicts parts of itself), "Quantised",
+        #: "Zeros" (zeros apart).
         self.features: tuple[str, ...] = tuple(name for i, name in enumerate(FEATURES) if info[3] >> i & 1)
         self._n_files: int = info[0]
 
@@ -167,8 +169,11 @@ class Reader:
             table: dict[str, TensorInfo | None] = {}
             for file in self.files:
                 views = dict(self._views_of(file.number))
-                # .distcp files list the bytes of a view again, under another name, in the order of memory
-                spans = {(v.offset, v.span) for v in views.values() if v and v.strides} if file.path.endswith(".distcp") else ()
+                # .distcp files list the bytes of a view again, under another name, in the order of memory; and bytes between tensors
+                spans: set[tuple[int, int]] = set()
+                if file.path.endswith(".distcp"):
+                    spans.update((v.offset, v.span) for v in views.values() if v and v.strides)
+                    spans.update((x.offset, x.size) for x in file.tensors if x.name.startswith("@") and x.dtype == "BYTES")
                 for x in file.tensors:
                     if x.name in views or (x.offset, x.size) not in spans:
                         found = views.pop(x.name, x)  # a view of the same name replaces it
@@ -245,9 +250,23 @@ class Reader:
             if name in views:
                 what = "say which file" if file is None and len(self.files) > 1 else "restore the file, and torch.load() tells them apart"
                 raise AmbiguousError(f"{self.name or 'the snapshot'}: several tensors are called {name!r}: {what}")
-        number, row = self._object.find(name, file)
+        try:
+            number, row = self._object.find(name, file)
+        except NotFoundError as error:
+            near = self._find_near(name)
+            if not near:
+                raise
+            raise NotFoundError(f"{self.name or 'the snapshot'}: no tensor {name!r}: did you mean {near}?") from error
         path = self._files[number].path if self._files is not None else self._object.file_path(number)
         return TensorInfo(row, path, number)
+
+    def _find_near(self, name: str) -> str:
+        """Names that may be meant. Not in long lists: programs may ask for many names that do not exist."""
+        if not isinstance(name, str) or len(self) > 1000:
+            return ""
+        from difflib import get_close_matches
+
+        return " or ".join(repr(x) for x in get_close_matches(name, self, 2, 0.8))
 
     def _is_archive_part(self, name: str) -> bool:
         """Whether the name is that of a storage, the pickle or the directory in a file of torch.save()."""
@@ -509,12 +528,14 @@ class Reader:
 _COMPARED, _CHANGES, _INT32 = 4 << 20, 1 << 20, 1 << 31
 
 
-def _explain(error: BaseException, source: Source, base: Reader | Base | None, max_index_size: int, max_total_size: int) -> LMCError | None:
+def _explain(error: Exception, source: Source, base: Any, max_index_size: int, max_total_size: int) -> LMCError | None:
     """A better error than that of the library for a file that could not be opened, or None."""
     if isinstance(error, WrongBaseError) and base is not None:
         plain = _open_plain(source, max_index_size)
         if plain is None:
             return None
+        if isinstance(base, Shards):
+            return WrongBaseError(f"{error} (the delta is of {plain.info()[2][:8].hex()}..., and {base._name} together are another)")
         name, more = (base.name, "; `lmc -l` shows fingerprints") if isinstance(base, Reader) else (base._name, "")
         wanted, got = plain.info()[2][:8].hex(), base.fingerprint[:8].hex()
         return WrongBaseError(f"{error} (the delta is of {wanted}..., and {name or 'the base given'} is {got}...{more})")
@@ -527,14 +548,10 @@ def _explain(error: BaseException, source: Source, base: Reader | Base | None, m
 
 def _open_plain(source: Source, max_index_size: int) -> _lmc.Reader | None:
     """Opens the source without base and max_total_size, to find out what is wrong. None if it cannot be opened."""
-    again = source.again()
     try:
-        return _lmc.Reader(again.argument, again.size, None, 1, again.name, max_index_size)
-    except BaseException as error:
-        again.give_up()
-        if isinstance(error, Exception):
-            return None
-        raise
+        return _lmc.Reader(source.argument, source.size, None, 1, source.name, max_index_size)
+    except (LMCError, OSError, MemoryError):
+        return None
 
 
 _CHEAP_INDEX = 1 << 22  # bytes that are read in a few milliseconds
@@ -561,6 +578,9 @@ class Slice:
 
     def __init__(self, reader: Reader, info: TensorInfo, framework: Framework | None, device: Any):
         self._reader, self.info, self._framework, self._device = reader, info, framework, device
+
+    def __repr__(self) -> str:
+        return printable(f"<lmc_codec.Slice of {self.info.name!r}, {self.info.dtype}, {list(self.info.shape)}>")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -671,6 +691,8 @@ def _lasting(x: Any) -> Any:
         return ()
     if isinstance(x, (str, os.PathLike)):
         return x if "://" in os.fsdecode(x) else os.path.abspath(x)
+    if isinstance(x, (list, tuple)):
+        return None if None in (found := [_lasting(y) for y in x]) else found
     return x if isinstance(x, Reader) else None
 
 
@@ -689,17 +711,18 @@ open = Reader
 
 class Verified:
     """The result of verify(): an intact file. fingerprint: of its snapshot. is_complete: all of its content was checked. If
-    not, it is a delta with intact payloads, and only the base with base_fingerprint can confirm the content."""
+    not, it is a delta with intact payloads, and only the base with base_fingerprint can confirm the content. has_hashes: the
+    file stores SHA-256 of its content (Writer(content_hashes=True)), and all of them were compared."""
 
-    __slots__ = ("fingerprint", "base_fingerprint", "is_complete")
+    __slots__ = ("fingerprint", "base_fingerprint", "is_complete", "has_hashes")
 
     def __init__(self, reader: Reader):
         self.fingerprint, self.base_fingerprint = reader.fingerprint, reader.base_fingerprint
-        self.is_complete = reader._object.verify()
+        self.is_complete, self.has_hashes = reader._object.verify()
 
     def __repr__(self) -> str:
         needs = (self.base_fingerprint or b"").hex()[:16]
-        said = "intact" if self.is_complete else f"payload intact; content needs the base {needs}"
+        said = "intact" if self.is_complete else f"payload intact; content needs the base {needs}: give base=, or 'auto'"
         return f"<lmc_codec.Verified {self.fingerprint.hex()[:16]}: {said}>"
 
 
@@ -707,7 +730,8 @@ def verify(
     source: Any, *, base: Any = None, threads: int | None = None, max_index_size: int = 0, max_total_size: int = 0,
     storage_options: dict[str, Any] | None = None
 ) -> Verified:
-    """Reads all of an LMC file, and checks all checksums and fingerprints in it. The arguments are those of open().
+    """Reads all of an LMC file, and checks all checksums and fingerprints in it, and the SHA-256 if it stores some. The
+    arguments are those of open().
 
     Damage raises the same errors as reading. A delta without its base is no error: its headers and payloads are checked,
     and `is_complete` of the result is False.

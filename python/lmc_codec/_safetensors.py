@@ -8,10 +8,11 @@ from collections.abc import Mapping
 
 from . import _arrays, _lmc
 from ._arguments import check_choice, check_progress
-from ._base import map_file
+from ._base import read_header
 from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
 from ._reader import Reader, Slice
+from ._sources import Ranges, open_source
 from ._writer import Writer, count_own_frames
 
 TYPE_CHECKING = False
@@ -27,7 +28,7 @@ class safe_open:
     """Opens an LMC file lazily and reads single tensors, as `safetensors.safe_open` does.
 
     filename: a path, or another source of `lmc_codec.open`. framework: "pt" or "np". device: of torch. backend: "mmap" or
-    "pread", for a safetensors file; an LMC file ignores it. base: of a delta. threads: None is one for each CPU, at most 8.
+    "pread", for a safetensors file; an LMC file ignores it. base: of a delta. threads: None is one for each usable CPU, at most 16.
 
     safetensors itself reads a safetensors file: after you change the import line, existing files can still be read.
     """
@@ -49,6 +50,10 @@ class safe_open:
         if self._reader is None:
             raise LMCError("File is closed")
         return self._reader
+
+    def __repr__(self) -> str:
+        source = None if self._reader is None else self._reader.name if isinstance(self._reader, Reader) else self._reader._source.name
+        return printable(f"<lmc_codec.safe_open {'(closed)' if self._reader is None else source or ''}>")
 
     def __enter__(self) -> safe_open:
         return self
@@ -126,15 +131,15 @@ class _Safetensors:
                 raise ImportError(f"{name} is a safetensors file: pip install safetensors, which reads it") from None
             options: Any = {} if backend == "mmap" else {"backend": backend}
             self._file = open_theirs(source, framework, "cpu" if device is None else device, **options)
-            with open(source, "rb") as file:
-                self._data = map_file(file)
-        elif self._framework in ("numpy", "torch"):
-            self._data = memoryview(_read_all(source, storage_options))
-        else:
+        elif self._framework not in ("numpy", "torch"):
             raise _wrong_framework(framework)
-        rows, why = _lmc.find_tensors(self._data, len(self._data), "")
+        self._source = open_source(source, storage_options)
+        if isinstance(self._source.argument, Ranges):
+            self._source.load()
+        self._header = read_header(self._source)
+        rows, why = _lmc.find_tensors(self._header, self._source.size, "")
         if why is not None and self._file is None:
-            raise CorruptError(f"this is damaged, or no safetensors file: {why}")
+            raise CorruptError(f"{self._source.name or 'this'} is damaged, or no safetensors file: {why}")
         self._rows = {row[0]: row for row in rows}
 
     def __reduce__(self) -> Any:
@@ -149,21 +154,18 @@ class _Safetensors:
     def close(self) -> None:
         if self._file is not None:
             self._file.__exit__(None, None, None)
-        self._data = memoryview(b"")
+        self._source.close()
 
     def keys(self) -> list[str]:
         """In the stored order."""
         return list(self._rows if self._file is None else self._file.offset_keys())
 
-    def _header_size(self) -> int:
-        return 8 + int.from_bytes(self._data[:8], "little")
-
     def count_bytes(self) -> int:
         """Size of all tensors: there are no gaps between them."""
-        return len(self._data) - self._header_size()
+        return self._source.size - len(self._header)
 
     def metadata(self) -> dict[str, str] | None:
-        return _metadata_of(self._data[8 : self._header_size()])
+        return _metadata_of(self._header[8:])
 
     def _is_theirs(self, name: str) -> bool:
         """Whether safetensors reads it: not if numpy has the dtype only from ml_dtypes."""
@@ -174,11 +176,11 @@ class _Safetensors:
         if self._is_theirs(name):
             return self._file.get_tensor(name)
         if name not in self._rows:
-            raise NotFoundError(f"no tensor {name!r}")
+            raise NotFoundError(f"{self._source.name or 'the file'}: no tensor {name!r}")
         _, dtype, shape, at, size = self._rows[name]
         array, buffer = _arrays.make(self._framework, dtype, shape)
         if size:
-            memoryview(buffer)[:] = self._data[at : at + size]
+            _lmc.read_at(self._source.argument, self._source.size, at, buffer, self._source.name)
         return array if self._device is None else _arrays.to_device(array, _device(self._device))
 
     def get_slice(self, name: str, **unused: Any) -> Any:
@@ -208,25 +210,6 @@ class _LoadedSlice:
 
 
 _ML_DTYPES = ("BF16", "F8", "F6", "F4")  # first letters of the dtypes that numpy itself lacks
-
-
-def _read_all(source: Any, storage_options: dict[str, Any] | None) -> Any:
-    if isinstance(source, str):
-        from ._sources import open_source
-
-        far = open_source(source, storage_options)
-        try:
-            far.expect(0, far.size)
-            return far.argument(0, far.size)
-        finally:
-            far.close()
-    if not hasattr(source, "read"):
-        return _arrays.describe(source).buffer
-    at = source.tell()
-    source.seek(0)
-    data = source.read()
-    source.seek(at)
-    return data
 
 
 def _metadata_of(header: Any) -> dict[str, str] | None:

@@ -22,31 +22,43 @@ NEAR = 64 << 10  # a gap of at most so many bytes is read, not skipped
 
 
 class Source:
-    """argument and size: for _lmc.Reader. name: for messages. expect: tells what will be read next, in order."""
+    """argument and size: for _lmc.Reader. name: for messages. expect: tells what will be read next, in order.
 
-    __slots__ = ("argument", "size", "name", "owned")
+    argument: a Descriptor, Ranges, or a buffer. Readers refer to it, too: several may have the same one, and a Descriptor is
+    closed when the last of them is."""
 
-    def __init__(self, argument: Any, size: int, name: str | None, owned: int = -1):
-        self.argument, self.size, self.name, self.owned = argument, size, name, owned
+    __slots__ = ("argument", "size", "name")
+
+    def __init__(self, argument: Any, size: int, name: str | None):
+        self.argument, self.size, self.name = argument, size, name
+
+    def fileno(self) -> int:
+        """Of a file; else -1."""
+        return self.argument.fileno() if isinstance(self.argument, _lmc.Descriptor) else -1
+
+    def read(self, offset: int, size: int) -> bytes:
+        out = bytearray(size)
+        _lmc.read_at(self.argument, self.size, offset, out, self.name)
+        return bytes(out)
+
+    def load(self) -> None:
+        """Reads all of it to the memory."""
+        data = _lmc.new_bytes(self.size)
+        self.expect(0, self.size)
+        _lmc.read_at(self.argument, self.size, 0, data, self.name)
+        self.close()
+        self.argument = data
 
     def expect(self, start: int, end: int) -> None:
         if hasattr(self.argument, "expect"):
             self.argument.expect(start, end)
 
-    def again(self) -> Source:
-        """The same source for another reader."""
-        fd = os.dup(self.owned) if self.owned >= 0 else -1
-        return Source(self.argument if fd < 0 else fd, self.size, self.name, fd)
-
-    def give_up(self) -> None:
-        """Closes it, because the reader did not take it."""
-        if self.owned >= 0:
-            os.close(self.owned)
-        self.close()
-
     def close(self) -> None:
-        if hasattr(self.argument, "close") and isinstance(self.argument, Ranges):
+        """Readers that others have as their base can go on: they keep what they need."""
+        if isinstance(self.argument, Ranges):
             self.argument.close()
+        else:
+            self.argument = b""
 
 
 class Ranges:
@@ -137,9 +149,9 @@ class Ranges:
     def close(self) -> None:
         """Readers with this base can go on; the end of the file is then read again, too."""
         self._check_pid()
-        if self.lock.acquire(blocking=False):  # else a read is running: in another thread, or in this one, interrupted by a signal handler
-            self.forget()
-            self.lock.release()
+        if not self.lock.locked():  # else a read is running: in another thread, or in this one, interrupted by a signal handler
+            with self.lock:  # waits at most for a read that another thread has begun meanwhile
+                self.forget()
 
 
 class _File(Ranges):
@@ -188,30 +200,38 @@ def _cannot_seek(name: str | None) -> OSError:
     return io.UnsupportedOperation(f"{printable(name or 'the file')} cannot seek, as a pipe cannot: read it to its end, and give the bytes")
 
 
+def name_kind(x: Any) -> str:
+    """The type of what is no file, with the next step if it can be opened: fsspec.open() and zipfile.Path give such objects."""
+    name = type(x).__name__
+    return f"{name}, which is not open: give what its .open('rb') returns, or a with statement" if hasattr(type(x), "open") else name
+
+
 def refuse_url(path: Any) -> None:
     """Raises if the output is a URL."""
     if isinstance(path, str) and "://" in path:
         raise ValueError(f"{printable(path)}: URLs are not written: give lmc_codec.Writer a file object, of fsspec.open(..., 'wb') for example")
 
 
-def open_fd(path: Any) -> int:
+def open_descriptor(path: Any) -> _lmc.Descriptor:
     """Opens a file for reading."""
     flags = ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK")  # opening a pipe without a writer would block
-    return os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+    return _lmc.Descriptor(os.open, path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
 
 
-def _of_path(path: Any) -> Source:
-    fd = open_fd(path)
+def open_path(path: Any) -> Source:
+    """Opens a file of this machine."""
+    file = open_descriptor(path)
+    if os.path.isdir(path):
+        name = os.fsdecode(path)
+        is_checkpoint = os.path.exists(os.path.join(name, ".metadata"))
+        reads = f"lmc_integrations.dcp.Reader({name!r}) is for dcp.load(), and " if is_checkpoint else ""
+        raise IsADirectoryError(printable(f"{name} is a directory: {reads}`lmc {name}` makes an LMC file of it"))
     try:
-        if os.path.isdir(path):
-            name = os.fsdecode(path)
-            is_checkpoint = os.path.exists(os.path.join(name, ".metadata"))
-            reads = f"lmc_integrations.dcp.Reader({name!r}) is for dcp.load(), and " if is_checkpoint else ""
-            raise IsADirectoryError(printable(f"{name} is a directory: {reads}`lmc {name}` makes an LMC file of it"))
-        return Source(fd, os.lseek(fd, 0, os.SEEK_END), os.fsdecode(path), fd)
-    except BaseException:
-        os.close(fd)
-        raise
+        return Source(file, os.lseek(file.fileno(), 0, os.SEEK_END), os.fsdecode(path))
+    except OSError as error:
+        if error.errno != errno.ESPIPE:
+            raise
+        raise _cannot_seek(os.fsdecode(path)) from None
 
 
 def _of_file(file: Any) -> Source:
@@ -227,8 +247,8 @@ def _of_file(file: Any) -> Source:
     if _is_plain_file(file):
         if file.writable():
             file.flush()
-        fd = os.dup(file.fileno())
-        return Source(fd, os.fstat(fd).st_size, name, fd)
+        own = _lmc.Descriptor(os.dup, file.fileno())
+        return Source(own, os.fstat(own.fileno()).st_size, name)
     if hasattr(file, "fs") and hasattr(file, "path") and hasattr(file.fs, "cat_file") and hasattr(file, "size"):
         return Source(_Fsspec(file.fs, file.path, file.size), file.size, str(file.path))
     size = file.seek(0, os.SEEK_END)
@@ -269,16 +289,11 @@ def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> So
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where) from error
     if isinstance(where, (str, os.PathLike)):
-        try:
-            return _of_path(where)
-        except OSError as error:
-            if error.errno != errno.ESPIPE:
-                raise
-            raise _cannot_seek(os.fsdecode(where)) from None
+        return open_path(where)
     if hasattr(where, "read") and hasattr(where, "seek"):
         return _of_file(where)
     try:
         memoryview(where)
     except TypeError:
-        raise TypeError(f"a path, a URL, bytes or a file that can seek, not {type(where).__name__}") from None
-    return Source(where, 0, None)
+        raise TypeError(f"a path, a URL, bytes or a file that can seek, not {name_kind(where)}") from None
+    return Source(where, memoryview(where).nbytes, None)

@@ -11,17 +11,17 @@ from _thread import RLock
 from collections.abc import Mapping
 
 from . import _arrays, _lmc
-from ._arguments import check_key, check_name, check_names, check_path, check_progress, count_threads, level_number
-from ._base import BASE_KEY, Base, map_file, name_base, take_base
-from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
+from ._arguments import check_key, check_name, check_names, check_path, check_progress, check_time, count_threads, level_number
+from ._base import BASE_KEY, Base, Shards, name_base, read_header, take_base
+from ._errors import ArgumentError, CancelledError, NotFoundError, ReadError, WrongBaseError
 from ._lmc import printable
 from ._new_file import NewFile
-from ._reader import Reader
-from ._sources import refuse_url
+from ._reader import FEATURES, Reader
+from ._sources import Source, name_kind, open_path, refuse_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from ._policy import Place
@@ -86,22 +86,33 @@ def write_all(target: Any, data: Any) -> None:
         view = view[n:]
 
 
+def _feature_bits(names: Iterable[str]) -> int:
+    bits = 0
+    for name in (names,) if isinstance(names, str) else names:
+        if name not in FEATURES:
+            raise ArgumentError(f"the format has no feature {name!r}, only {', '.join(FEATURES)}")
+        bits |= 1 << FEATURES.index(name)
+    return bits
+
+
 class Writer:
     """Writes an LMC file: `with lmc_codec.Writer("model.lmc") as w: w.add(name, array)`.
 
     target: a path, or an object with write(). At a path the file appears when it is complete, and not if the block ends
     with an exception. base: makes this a delta against it: a path, a Reader, a Base, or arrays by name. level: "fast",
-    "default", "max", "archive": each is smaller. threads: None is one for each CPU, at most 8. quantize: rules that say
+    "default", "max", "archive": each is smaller. threads: None is one for each usable CPU, at most 16. quantize: rules that say
     which tensors may lose how much, such as "*=auto:0.01" or {"*": "auto:0.01", "*router*": "lossless"}
     (docs/quantisation.md). content_hashes: adds the SHA-256 of each tensor. progress: called with the number of bytes done,
-    and of all bytes added so far (None: the size of a file is unknown).
+    and of all bytes added so far (None: the size of a file is unknown). without: features of the format (Reader.features) that
+    the file must not need, for readers that lack them: "Zeros" can be left out.
     """
 
     def __init__(
         self, target: Any, *, base: Any = None, level: Level = 0, threads: int | None = None,
         quantize: str | Iterable[str] | Mapping[str, str] | None = None, content_hashes: bool = False,
-        progress: Progress | None = None
+        progress: Progress | None = None, without: Iterable[str] = ()
     ):
+        check_time("written")
         from ._policy import Policy
 
         self._step = _Step(self)
@@ -118,6 +129,7 @@ class Writer:
         self._directories: set[str] = set()
         self._written: dict[int, list[tuple[int, Any]]] = {}  # first byte and buffer of what may be read back, by file
         self._n_files = 0
+        self._unfinished: str | None = None  # the file that is being added
         self._path: str | None = None
         self._file: NewFile | None = None
         #: The snapshot's fingerprint, once it is finished.
@@ -134,7 +146,8 @@ class Writer:
                 sink, 0, None if self._base is None else self._base._object, level_number(level),
                 count_threads(threads), 0, may_quantize, content_hashes,
                 None if progress is None else lambda done: progress(done, total[0]),  # no self, which would make a cycle
-                self._read_back if may_quantize else None, self._path
+                self._read_back if may_quantize else None, self._path,
+                _feature_bits(without)
             )
             name = name_base(base)
             if name:
@@ -174,9 +187,9 @@ class Writer:
                 error.filename = path
                 raise
             self._path = path
-            return self._file.fileno()
+            return self._file.descriptor
         if not callable(getattr(target, "write", None)):
-            raise TypeError(f"a path or an object with write(), not {type(target).__name__}")
+            raise TypeError(f"a path or an object with write(), not {name_kind(target).replace('rb', 'wb')}")
         return lambda data: write_all(target, data)
 
     def _read_back(self, file_number: int, offset: int, size: int) -> bytes:
@@ -236,6 +249,7 @@ class Writer:
         may be quantised. write_file() gets a function that takes the bytes of the file. between: bytes between tensors, by
         their first byte. dtype: of all bytes outside of tensors."""
         with self._step:
+            self._check_order()
             kind = "AUTO" if dtype is None else _arrays.dtype_name(dtype)
             number = self._n_files
             plans = self._policy.plan(path, number, rows, buffers)
@@ -249,11 +263,13 @@ class Writer:
             self._add_to_total(size)
             tensors = [(*row, *plan) for row, plan in zip(rows, plans)]
             self._object.begin_file(path, size, tensors, kind, 0, **attributes)
+            self._unfinished = path
             self._take_place(path)
             self._names |= names
             self._n_files += 1
             write_file(self._object.write)
             self._object.end_file()
+            self._unfinished = None
             self._written[number] += self._policy.end_file()
 
     # -- files --
@@ -270,29 +286,39 @@ class Writer:
             return
         if path is None:
             path = os.path.basename(os.fsdecode(source))
-        with open(source, "rb") as file:
-            found, rows = os.fstat(file.fileno()), []
-            buffers: dict[str, Any] = {}
-            between: list[tuple[int, Any]] = []
-            if found.st_size > 16 and dtype is None:
-                view = map_file(file)
-                start = bytes(view[:9])
-                if start.endswith(b"{") or start.startswith(b"PK\3\4"):  # may be of safetensors or torch.save()
-                    rows = _lmc.find_tensors(view, len(view), os.path.basename(path))[0]
-                if rows and self._policy.has_rules:
-                    buffers = {name: view[at : at + size] for name, _, _, at, size in rows}
-                    between = [(0, view)]
+        file = open_path(source)
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{printable(file.name)} is not a regular file: open it, and hand over the file object, with path=")
+        rows: list[Place] = []
+        if file.size > 16 and dtype is None:
+            start = file.read(0, 9)
+            if start.endswith(b"{"):  # may be of safetensors
+                rows = _lmc.find_tensors(read_header(file), file.size, "")[0]
+            elif start.startswith(b"PK\3\4"):  # of torch.save()
+                rows = _lmc.find_tensors(file.argument, file.size, os.path.basename(path))[0]
+        buffers: Mapping[str, Any] = {}
+        between: list[tuple[int, Any]] = []
+        if rows and self._policy.has_rules:
+            buffers, between = _Stored(file, rows), _list_gaps(file, rows)
 
-            def write_file(write: Any) -> None:
-                if between:
-                    write(view)
-                else:
-                    copy_stream(file, path, write)
+        def write_file(write: Any) -> None:
+            piece = _lmc.new_bytes(min(PIECE, file.size))
+            for at in range(0, file.size, PIECE):
+                part = memoryview(piece)[: file.size - at]
+                _lmc.read_at(file.argument, file.size, at, part, file.name)
+                write(part)
+            now = os.fstat(file.fileno())
+            if now.st_size != file.size:
+                text = f"it had {file.size} bytes when it was opened, and now has {now.st_size}: another process has changed it"
+                raise ReadError(f"{file.name}: {text}")
+            if now.st_mtime_ns != found.st_mtime_ns:  # a part of it may be old, and another new
+                raise ReadError(f"{file.name}: another process has changed it while it was read")
 
-            self._add_known(
-                path, found.st_size, rows, buffers, write_file, between, dtype=dtype,
-                mode=found.st_mode & 0o7777, mtime_ns=found.st_mtime_ns
-            )
+        self._add_known(
+            path, file.size, rows, buffers, write_file, between, dtype=dtype,
+            mode=found.st_mode & 0o7777, mtime_ns=found.st_mtime_ns
+        )
 
     def add_bytes(self, path: str, data: Any, *, dtype: Any = None) -> None:
         """Adds a file of these bytes. dtype: of its elements (raw arrays)."""
@@ -304,6 +330,7 @@ class Writer:
         """Adds a file of another snapshot (None: all files), coded again, with its tensors. Quantised tensors stay
         quantised if this writer has any rule, such as quantize="*=lossless"."""
         with self._step:
+            self._check_order()
             files = [file for file in reader.files if path is None or file.path == path]
             if path is not None and not files:
                 raise NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
@@ -313,6 +340,18 @@ class Writer:
                 self._object.copy_file(reader._object, file.number)
                 self._n_files += 1
                 self._take_place(file.path, file.is_directory)
+
+    def _check_order(self) -> None:
+        if self._unfinished is not None:
+            what = f"{self._unfinished!r} is not complete" if self._unfinished else "its file is not complete"
+            raise ArgumentError(
+                f"{self._path or 'the snapshot'}: {what}: a callback or a signal handler uses the Writer that it has interrupted,"
+                " or an error came before, after which only abort() helps"
+            )
+
+    def __repr__(self) -> str:
+        state = "finished" if self.fingerprint is not None else "aborted" if self._aborted else f"{self._n_files} files so far"
+        return printable(f"<lmc_codec.Writer {self._path or ''}: {state}>")
 
     def _add_to_total(self, size: int) -> None:
         total = self._total[0]
@@ -337,6 +376,7 @@ class Writer:
     def add_metadata(self, key: str, value: str | bytes) -> None:
         """Adds an entry about the snapshot. Keys that begin with "lmc." are reserved for the format."""
         with self._step:
+            self._check_order()
             check_key(key, self._keys)
             self._keys.add(key)
             self._object.add_metadata(key, value.encode() if isinstance(value, str) else value)
@@ -347,13 +387,14 @@ class Writer:
         """Writes the end, and moves the file to its place. Returns the fingerprint of the snapshot."""
         with self._step:
             try:
+                self._check_order()
                 if self._n_files == 0:
                     raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, but a snapshot needs at least one file")
-                if isinstance(self._base, Base) and not self._base._is_unchanged():
-                    raise WrongBaseError(
-                        f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so this"
-                        " could never be restored: give copies of them"
-                    )
+                if isinstance(self._base, (Base, Shards)) and not self._base._is_unchanged():
+                    what = f"{self._base._name}, the base, has changed since it was opened, so this"
+                    if self._base._name is None:
+                        what = "the arrays of the base have changed since it was made (give copies of them), so this"
+                    raise WrongBaseError(f"{self._path or 'the snapshot'}: {what} could never be restored")
                 fingerprint: bytes
                 self.size, fingerprint = self._object.finish()
                 if self._file is not None:
@@ -407,9 +448,37 @@ class Writer:
         elif self.fingerprint is None and not self._aborted:
             self.finish()
 
-    def __del__(self) -> None:
-        if getattr(self, "_file", None) is not None:
-            self.abort()
+
+class _Stored(Mapping[str, memoryview]):
+    """Tensors of a file, by name. Each is read when it is asked for, to new memory."""
+
+    def __init__(self, file: Source, rows: list[Place]):
+        self._file, self._places = file, {name: (at, size) for name, _, _, at, size in rows}
+
+    def __getitem__(self, name: str) -> memoryview:
+        at, size = self._places[name]
+        data = _lmc.new_bytes(size)
+        _lmc.read_at(self._file.argument, self._file.size, at, data, self._file.name)
+        return memoryview(data)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _list_gaps(file: Source, rows: list[Place]) -> list[tuple[int, Any]]:
+    """The bytes between tensors, by their first byte."""
+    gaps, at = [], 0
+    for _, _, _, start, size in sorted(rows, key=operator.itemgetter(3)) + [("", "", (), file.size, 0)]:
+        if start > at:
+            gaps.append((at, file.read(at, start - at)))
+        at = max(at, start + size)
+    return gaps
 
 
 class _Step:

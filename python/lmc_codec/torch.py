@@ -30,8 +30,16 @@ def _find_shared(tensors: Mapping[str, torch.Tensor]) -> list[set[str]]:
     for name, t in tensors.items():
         if t.device.type != "meta":
             storage = t.untyped_storage()
-            if storage.nbytes() and storage.data_ptr():
-                by_storage[t.device, storage.data_ptr()].append(name)
+            try:
+                address = storage.data_ptr() if storage.nbytes() else 0
+            except RuntimeError:
+                if callable(getattr(t, "full_tensor", None)):
+                    todo = "call .full_tensor(), or save all ranks with lmc_integrations.dcp"
+                else:
+                    todo = "give plain tensors, such as those that it is made of"
+                raise ValueError(f"tensor {printable(repr(name))} is a {type(t).__name__}, which has no memory of its own: {todo}") from None
+            if address:
+                by_storage[t.device, address].append(name)
     groups: list[set[str]] = []
     for names in by_storage.values():
         last = None

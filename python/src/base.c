@@ -1,4 +1,4 @@
-/* base.c - bases: arrays in memory, also of a GPU; readers
+/* base.c - bases: arrays in memory, also of a GPU, or in a file; readers
  * SPDX-License-Identifier: MIT
  */
 #include "common.h"
@@ -10,8 +10,11 @@
 struct base_object {
     PyObject_HEAD PyObject *owner; /* the tuples: tensors point to their strings */
     lmc_tensor *tensors;
-    uint64_t *shapes; /* LMC_MAX_RANK for each */
-    Py_buffer *buffers;
+    uint64_t *shapes;   /* LMC_MAX_RANK for each */
+    Py_buffer *buffers; /* of arrays in memory */
+    uint64_t *places;   /* of arrays in the file: their first bytes */
+    file_source source; /* the file, or nothing */
+    PyObject *where;    /* its name in messages, or None */
     size_t n, n_buffers;
     lmc_file file;
     lmc_base base;
@@ -37,26 +40,42 @@ static size_t find_tensor(const base_object *b, uint64_t offset)
     return low;
 }
 
-/* dst may be the array itself, because a delta may be applied in place. */
-static enum lmc_status read_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                 size_t size)
+/* dst may be the array itself, because a delta may be applied in place. A file is read, not mapped:
+ * if another process cuts it, this is an error, and a signal would end the process. Several calls
+ * may read at once, so each has its own copy of the source. */
+static enum lmc_status read_arrays(const base_object *b, call *c, size_t file_number,
+                                   uint64_t offset, void *dst, size_t size)
 {
-    const base_object *const b = (const base_object *)user;
+    file_source source = b->source;
+    enum lmc_status status = LMC_OK;
     uint8_t *out = (uint8_t *)dst;
     size_t i;
+    source.call = c;
     if (file_number != 0 || offset > b->file.size || size > b->file.size - offset)
         return LMC_ERR_READ;
-    for (i = find_tensor(b, offset); size != 0; i++) {
+    for (i = find_tensor(b, offset); size != 0 && status == LMC_OK; i++) {
         const lmc_tensor *const t = &b->tensors[i];
         const uint64_t at = offset - t->offset;
         const size_t n = (size_t)(t->size - at < size ? t->size - at : size);
-        const uint8_t *const src = (const uint8_t *)b->buffers[i].buf + (size_t)at;
-        if (n != 0 && out != src) memmove(out, src, n);
+        if (source.file) {
+            if (n != 0) status = source_read_at(&source, b->places[i] + at, out, n);
+        } else {
+            const uint8_t *const src = (const uint8_t *)b->buffers[i].buf + (size_t)at;
+            if (n != 0 && out != src) memmove(out, src, n);
+        }
         out += n;
         offset += n;
         size -= n;
     }
-    return LMC_OK;
+    return status;
+}
+
+/* Without a call, only memory can be read: get_base() gives the library read_named(). */
+static enum lmc_status read_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                 size_t size)
+{
+    const base_object *const b = (const base_object *)user;
+    return b->source.file ? LMC_ERR_READ : read_arrays(b, NULL, file_number, offset, dst, size);
 }
 
 typedef struct base_stream {
@@ -72,7 +91,7 @@ static enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *g
     const size_t n = (size_t)(left < size ? left : size);
     enum lmc_status status = call_poll(s->call);
     if (status != LMC_OK) return status;
-    status = read_base((void *)(uintptr_t)s->base, 0, s->position, dst, n);
+    status = read_arrays(s->base, s->call, 0, s->position, dst, n);
     s->position += n;
     *got = n;
     return status;
@@ -83,15 +102,23 @@ static int add_array(base_object *b, PyObject *tuple)
     lmc_tensor *const t = &b->tensors[b->n];
     Py_buffer *const buffer = &b->buffers[b->n];
     if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 4) {
-        PyErr_SetString(PyExc_TypeError, "an array is (name, dtype, shape, buffer)");
+        PyErr_SetString(PyExc_TypeError, "an array is (name, dtype, shape, buffer or place)");
         return -1;
     }
-    if (parse_tensor(tuple, t, b->shapes + LMC_MAX_RANK * b->n) < 0 ||
-        PyObject_GetBuffer(PyTuple_GetItem(tuple, 3), buffer, PyBUF_SIMPLE) < 0)
-        return -1;
-    b->n_buffers++;
+    if (parse_tensor(tuple, t, b->shapes + LMC_MAX_RANK * b->n) < 0) return -1;
     t->offset = b->file.size;
-    t->size = (uint64_t)buffer->len;
+    if (b->source.file) {
+        unsigned long long at, size;
+        PyObject *const place = PyTuple_GetItem(tuple, 3);
+        if (!PyTuple_Check(place)) PyErr_SetString(PyExc_TypeError, "a place is a tuple of 2");
+        if (PyErr_Occurred() || !PyArg_ParseTuple(place, "KK:place", &at, &size)) return -1;
+        b->places[b->n] = at;
+        t->size = size;
+    } else {
+        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, 3), buffer, PyBUF_SIMPLE) < 0) return -1;
+        b->n_buffers++;
+        t->size = (uint64_t)buffer->len;
+    }
     b->file.size += t->size;
     if (check_tensor_size(t->name, t->dtype, t->shape, t->rank, t->size) < 0) return -1;
     b->n++;
@@ -101,7 +128,7 @@ static int add_array(base_object *b, PyObject *tuple)
 static int identify(base_object *b, module_state *state, int n_threads)
 {
     base_stream s;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     thread_pool pool;
     enum lmc_status status;
     PyObject *result;
@@ -115,7 +142,7 @@ static int identify(base_object *b, module_state *state, int n_threads)
     call_begin(&c, NULL);
     status = lmc_file_identify(&b->file, b->tensors, &stream, pool_parallel(&pool), NULL);
     pool_free(&pool);
-    result = call_end(&c, state, status, NULL, NULL);
+    result = call_end(&c, state, status, b->where, NULL);
     Py_XDECREF(result);
     return result ? 0 : -1;
 }
@@ -133,30 +160,43 @@ static int identify_on_gpu(base_object *b, void *stream)
     return 0;
 }
 
-/* (arrays, threads, cuda, stream): with a Cuda the buffers are addresses on its device. */
+/* (arrays, threads, cuda, stream, file, size, where): with a Cuda the buffers are addresses on its
+ * device; with a file, a Descriptor, there are (first byte, size) in place of buffers. */
 static PyObject *base_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"arrays", "threads", "cuda", "stream", NULL};
+    static char *names[] = {"arrays", "threads", "cuda", "stream", "file", "size", "where", NULL};
     module_state *const state = state_of(type);
-    PyObject *arrays, *cuda = NULL;
-    unsigned long long stream = 0;
+    PyObject *arrays, *cuda = Py_None, *file = Py_None, *where = Py_None;
+    unsigned long long stream = 0, size = 0;
     base_object *b;
     size_t i, n;
     int n_threads = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|iO!K:Base", names, &arrays, &n_threads,
-                                     state->cuda_type, &cuda, &stream))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|iOKOKO:Base", names, &arrays, &n_threads,
+                                     &cuda, &stream, &file, &size, &where))
         return NULL;
+    if ((cuda != Py_None && !PyObject_TypeCheck(cuda, state->cuda_type)) ||
+        (file != Py_None && !PyObject_TypeCheck(file, state->descriptor_type))) {
+        PyErr_SetString(PyExc_TypeError, "not a Cuda, or not a Descriptor");
+        return NULL;
+    }
     b = (base_object *)PyType_GenericAlloc(type, 0);
     if (!b) return NULL;
-    Py_XINCREF(cuda);
-    b->cuda = cuda;
+    source_init(&b->source);
+    Py_INCREF(where);
+    b->where = where;
+    if (cuda != Py_None) {
+        Py_INCREF(cuda);
+        b->cuda = cuda;
+    }
+    if (file != Py_None && source_open(&b->source, state, file, size) < 0) goto fail;
     b->owner = PySequence_Tuple(arrays);
     if (!b->owner) goto fail;
     n = (size_t)PyTuple_Size(b->owner);
     b->tensors = (lmc_tensor *)PyMem_Calloc(n + 1, sizeof *b->tensors);
     b->shapes = (uint64_t *)PyMem_Calloc(n + 1, LMC_MAX_RANK * sizeof *b->shapes);
     b->buffers = (Py_buffer *)PyMem_Calloc(n + 1, sizeof *b->buffers);
-    if (!b->tensors || !b->shapes || !b->buffers) {
+    b->places = (uint64_t *)PyMem_Calloc(n + 1, sizeof *b->places);
+    if (!b->tensors || !b->shapes || !b->buffers || !b->places) {
         PyErr_NoMemory();
         goto fail;
     }
@@ -169,7 +209,8 @@ static PyObject *base_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     b->base.get_file = get_file;
     b->base.read = read_base;
     b->base.user = b;
-    if ((cuda ? identify_on_gpu(b, (void *)(uintptr_t)stream) : identify(b, state, n_threads)) < 0)
+    if ((b->cuda ? identify_on_gpu(b, (void *)(uintptr_t)stream) : identify(b, state, n_threads)) <
+        0)
         goto fail;
     return (PyObject *)b;
 fail:
@@ -182,12 +223,15 @@ static void base_dealloc(PyObject *self)
     base_object *const b = (base_object *)self;
     PyTypeObject *const type = Py_TYPE(self);
     size_t i;
-    lmc_cuda_base_close(b->on_gpu);
+    lmc_cuda_base_free(b->on_gpu);
     Py_XDECREF(b->cuda);
     for (i = 0; i < b->n_buffers; i++) PyBuffer_Release(&b->buffers[i]);
     PyMem_Free(b->tensors);
     PyMem_Free(b->shapes);
     PyMem_Free(b->buffers);
+    PyMem_Free(b->places);
+    source_free(&b->source);
+    Py_XDECREF(b->where);
     Py_XDECREF(b->owner);
     PyObject_Free(self);
     Py_DECREF(type);
@@ -218,7 +262,9 @@ static enum lmc_status read_named(void *user, size_t file_number, uint64_t offse
                                   size_t size)
 {
     named_base *const b = (named_base *)user;
-    const enum lmc_status status = b->inner.read(b->inner.user, file_number, offset, dst, size);
+    const enum lmc_status status =
+        b->arrays ? read_arrays(b->arrays, *b->call, file_number, offset, dst, size)
+                  : b->inner.read(b->inner.user, file_number, offset, dst, size);
     if (status == LMC_OK || status == LMC_ERR_MEMORY) return status;
     SET(&b->has_failed, 1);
 #ifdef __GNUC__ /* several workers may fail at once */
@@ -233,10 +279,57 @@ static enum lmc_status read_named(void *user, size_t file_number, uint64_t offse
     return status;
 }
 
+static named_base *find_shard(named_base *shard, size_t *number)
+{
+    for (; *number >= shard->base.n_files; shard++) *number -= shard->base.n_files;
+    return shard;
+}
+
+static const lmc_file *get_shard_file(void *user, size_t number)
+{
+    const lmc_base *const b = &find_shard(((named_base *)user)->shards, &number)->base;
+    return b->get_file(b->user, number);
+}
+
+static enum lmc_status read_shard_file(void *user, size_t number, uint64_t offset, void *dst,
+                                       size_t size)
+{
+    named_base *const all = (named_base *)user;
+    const lmc_base *const b = &find_shard(all->shards, &number)->base;
+    const enum lmc_status status = b->read(b->user, number, offset, dst, size);
+    if (status != LMC_OK && status != LMC_ERR_MEMORY) SET(&all->has_failed, 1);
+    return status;
+}
+
+static int join_shards(module_state *state, PyObject *tuple, named_base *b, call **c)
+{
+    const size_t n = (size_t)PyTuple_Size(tuple);
+    size_t i;
+    int has_base;
+    b->shards = (named_base *)PyMem_Calloc(n + 1, sizeof *b->shards);
+    if (!b->shards) PyErr_NoMemory();
+    for (i = 0; b->shards && i < n; i++) {
+        PyObject *const shard = PyTuple_GetItem(tuple, (Py_ssize_t)i);
+        if (get_base(state, shard, &b->shards[i], c, &has_base) < 0) return -1;
+        b->base.n_files += b->shards[i].base.n_files;
+    }
+    b->base.get_file = get_shard_file;
+    b->base.read = read_shard_file;
+    b->base.user = b;
+    return b->shards ? 0 : -1;
+}
+
+void free_base(named_base *b)
+{
+    PyMem_Free(b->shards);
+    b->shards = NULL;
+}
+
 int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base)
 {
     *has_base = object != Py_None;
     if (object == Py_None) return 0;
+    if (PyTuple_Check(object)) return join_shards(state, object, b, c);
     if (PyObject_TypeCheck(object, state->reader_type)) {
         if (!reader_of(object)) {
             PyErr_SetString(PyExc_ValueError, "the base is closed");
@@ -250,8 +343,16 @@ int get_base(module_state *state, PyObject *object, named_base *b, call **c, int
         b->call = c;
         return 0;
     }
-    if (PyObject_TypeCheck(object, state->base_type)) { /* its errors name no file */
-        b->base = *base_of(object);
+    if (PyObject_TypeCheck(object, state->base_type)) {
+        const base_object *const arrays = (const base_object *)object;
+        b->inner = b->base = arrays->base;
+        if (arrays->on_gpu) return 0;
+        b->arrays = arrays;
+        b->base.get_file = get_named_file;
+        b->base.read = read_named;
+        b->base.user = b;
+        b->name = arrays->where;
+        b->call = c;
         return 0;
     }
     PyErr_SetString(PyExc_TypeError, "base must be a Reader or a Base");

@@ -133,9 +133,9 @@ static PyObject *raise_failure(const call *c, module_state *state, enum lmc_stat
     }
     if (status != LMC_ERR_READ || !c->file_size) return raise_status(state, status, where, what);
     (void)PyOS_snprintf(text, sizeof text,
-                        "reading failed: the file now ends at byte %llu, and had %llu when it was "
-                        "opened",
-                        (unsigned long long)c->file_end, (unsigned long long)c->file_size);
+                        "it had %llu bytes when it was opened, and now has %llu: another process "
+                        "has changed it",
+                        (unsigned long long)c->file_size, (unsigned long long)c->file_end);
     return raise_text(state, status, text, where, what);
 }
 

@@ -9,6 +9,8 @@
  *     views.c    finds tensors in files of torch.save() in a snapshot
  *     base.c     Base: arrays in memory as a base; readers as a base
  *     source.c   sources of files: descriptors, memory, callables of Python
+ *     descriptor.c  Descriptor: the one owner of a file descriptor
+ *     caught.c   Caught: a callable that remembers the exceptions of another
  *     memory.c   new memory; Memory: a range of addresses as a buffer; DLPack
  *     cuda.c     Cuda: decoding on a GPU
  *     call.c     calls without the GIL, their errors and interruptions; locks; threads
@@ -30,7 +32,7 @@
 typedef struct module_state {
     PyObject *make_error; /* a callable: (status, name, text, where, what) -> an exception */
     PyTypeObject *memory_type, *base_type, *reader_type, *writer_type, *quantizer_type,
-        *policy_type, *cuda_type;
+        *policy_type, *cuda_type, *descriptor_type, *caught_type;
 } module_state;
 
 module_state *state_of(PyTypeObject *type);
@@ -124,18 +126,20 @@ const lmc_parallel *pool_parallel(thread_pool *p); /* NULL for one thread */
 void pool_free(thread_pool *p);
 
 /* -- sources -- */
+typedef struct descriptor_object descriptor_object;
+int descriptor_fd(const descriptor_object *d); /* -1: it is closed */
+
 typedef struct file_source {
-    Py_buffer buffer; /* buffer.obj NULL: not of memory */
-    PyObject *read;   /* (offset, size) -> bytes; or NULL */
-    int fd;           /* owned; or -1 */
-    call *call;       /* the current call */
+    Py_buffer buffer;        /* buffer.obj NULL: not of memory */
+    PyObject *read;          /* (offset, size) -> bytes; or NULL */
+    descriptor_object *file; /* or NULL */
+    call *call;              /* the current call */
     uint64_t size;
 } file_source;
 
 void source_init(file_source *s);
-/* object: a descriptor (int), which the source then owns; a callable; else a buffer. size: of the
- * file, unless it is a buffer. */
-int source_open(file_source *s, PyObject *object, unsigned long long size);
+/* object: a Descriptor, a callable, or a buffer. size: of the file, unless it is a buffer. */
+int source_open(file_source *s, module_state *state, PyObject *object, unsigned long long size);
 void source_free(file_source *s);
 enum lmc_status source_read_at(void *user, uint64_t offset, void *dst, size_t size);
 
@@ -167,11 +171,14 @@ typedef struct reader_object reader_object;
 typedef struct base_object base_object;
 struct quantizer_object;
 
-/* A base with its name, because an error in the base's file must name that file. */
+/* A base with its name, because an error in the base's file must name that file. Or several, which
+ * are one base together: the files of the first, then those of the second, and so on. */
 typedef struct named_base {
-    lmc_base base; /* what the library gets */
+    lmc_base base;             /* what the library gets */
+    struct named_base *shards; /* or NULL; see free_base() */
     lmc_base inner;
-    PyObject *name; /* the name of a Reader's file, owned by the Reader; or NULL */
+    const base_object *arrays; /* of a Base; NULL: of a Reader */
+    PyObject *name; /* of the file, owned by the Reader or Base; None or NULL: it has none */
     call **call;    /* the current call */
     volatile int has_failed;
 } named_base;
@@ -179,11 +186,13 @@ typedef struct named_base {
 /* A base of tensors at these addresses of the Cuda's device; NULL and an exception. */
 struct lmc_cuda_base *open_cuda_base(PyObject *cuda, const lmc_tensor *tensors,
                                      const void *const *data, size_t n, void *stream);
-/* Makes a base of a Reader or Base. b->base is valid as long as the object and *b. None: 0, and
- * *has_base is 0. */
+/* Makes a base of a Reader or Base, or of a tuple of them. b->base is valid as long as the object
+ * and *b. None: 0, and *has_base is 0. */
 int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base);
-/* Locks both readers and all of their bases for the call; -1 and an exception. Ignores NULL and
- * other objects. A call that needs two chains must lock both with one call of this. */
+void free_base(named_base *b);
+/* Locks both readers, or tuples of them, and all of their bases for the call; -1 and an exception.
+ * Ignores NULL and other objects. A call that needs two chains must lock both with one call of
+ * this. */
 int lock_chains(module_state *state, PyObject *a, PyObject *b, call *c);
 void unlock_chains(module_state *state, PyObject *a, PyObject *b);
 int lock_chain(module_state *state, PyObject *object, call *c);
@@ -205,6 +214,8 @@ PyObject *tensor_size(PyObject *module, PyObject *args);
 PyObject *add_changes(PyObject *module, PyObject *args);
 PyObject *from_dlpack(PyObject *module, PyObject *args);
 PyObject *find_tensors(PyObject *module, PyObject *args);
+PyObject *probe(PyObject *module, PyObject *args);
+PyObject *read_at(PyObject *module, PyObject *args);
 PyObject *gather(PyObject *module, PyObject *args);
 PyObject *resolve(PyObject *module, PyObject *args);
 PyObject *torch_dtype(PyObject *module, PyObject *args);
@@ -212,6 +223,6 @@ PyObject *suffix(PyObject *module, PyObject *args);
 PyObject *printable(PyObject *module, PyObject *object);
 
 extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec,
-    cuda_spec;
+    cuda_spec, descriptor_spec, caught_spec;
 
 #endif

@@ -53,7 +53,7 @@ static PyObject *cuda_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"device", "cache_dir", "nvrtc_path", "staging_size", NULL};
     module_state *const state = state_of(type);
-    lmc_cuda_options options = LMC_DEFAULTS;
+    lmc_cuda_options options = LMC_CUDA_OPTIONS();
     unsigned long long device = 0, staging_size = 0;
     enum lmc_status status;
     cuda_object *c;
@@ -80,7 +80,7 @@ static void cuda_dealloc(PyObject *self)
     cuda_object *const c = (cuda_object *)self;
     PyTypeObject *const type = Py_TYPE(self);
     lmc_cuda *const cuda = c->pid == process_id() ? c->cuda : NULL;
-    Py_BEGIN_ALLOW_THREADS lmc_cuda_close(cuda);
+    Py_BEGIN_ALLOW_THREADS lmc_cuda_free(cuda);
     Py_END_ALLOW_THREADS lock_free(&c->lock);
     PyObject_Free(self);
     Py_DECREF(type);

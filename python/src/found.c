@@ -29,9 +29,9 @@ static PyObject *make_rows(const struct container *c)
     return list;
 }
 
-/* (source, size, name) -> (rows, why there are none, or None): the tensors of a safetensors file in
- * memory, or of a file of torch.save() with this name (without directory). source: as of a Reader,
- * of `size` bytes. */
+/* (source, size, name) -> (rows, why there are none, or None): the tensors of a safetensors file
+ * whose header is in memory, or of a file of torch.save() with this name (without directory).
+ * source: as of a Reader; size: of the file. */
 PyObject *find_tensors(PyObject *module, PyObject *args)
 {
     module_state *const state = (module_state *)PyModule_GetState(module);
@@ -47,7 +47,7 @@ PyObject *find_tensors(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OKs:find_tensors", &object, &size, &name)) return NULL;
     memset(&c, 0, sizeof c);
     source_init(&source);
-    if (source_open(&source, object, size) < 0) return NULL;
+    if (source_open(&source, state, object, size) < 0) return NULL;
     v.size = v.weight = size;
     v.read = read_found;
     v.user = &source;
@@ -55,7 +55,7 @@ PyObject *find_tensors(PyObject *module, PyObject *args)
     call_begin(&read, NULL);
     memory = (const unsigned char *)source.buffer.buf;
     if (source.buffer.obj && source.size > 8 && memory[8] == '{')
-        result = container_parse_safetensors(&c, memory, (size_t)source.size, source.size);
+        result = container_parse_safetensors(&c, memory, (size_t)source.size, size);
     else result = container_parse_view(&c, &v, name, NULL);
     done = call_end(&read, state, result == CONTAINER_MEMORY ? LMC_ERR_MEMORY : LMC_OK, NULL, NULL);
     if (done) rows = result == CONTAINER_OK ? make_rows(&c) : PyList_New(0);

@@ -3,6 +3,8 @@
  */
 #include "common.h"
 
+#include "formats/refused.h"
+
 /* (callable): it makes exceptions, see lmc_codec._errors. */
 static PyObject *set_make_error(PyObject *module, PyObject *callable)
 {
@@ -22,7 +24,7 @@ static PyObject *dtypes(PyObject *module, PyObject *unused)
     int i;
     (void)module;
     (void)unused;
-    for (i = 1; result && i < LMC_DTYPE_COUNT; i++) {
+    for (i = 1; result && lmc_dtype_name((enum lmc_dtype)i); i++) {
         PyObject *const value = Py_BuildValue("Ii", lmc_dtype_bits((enum lmc_dtype)i), i);
         const int failed =
             !value || PyDict_SetItemString(result, lmc_dtype_name((enum lmc_dtype)i), value) < 0;
@@ -33,22 +35,6 @@ static PyObject *dtypes(PyObject *module, PyObject *unused)
         }
     }
     return result;
-}
-
-/* (first bytes of a file) -> (base fingerprint or b"", features, format minor) */
-static PyObject *parse_header(PyObject *module, PyObject *args)
-{
-    lmc_snapshot_info info;
-    enum lmc_status status;
-    Py_buffer data;
-    if (!PyArg_ParseTuple(args, "y*:parse_header", &data)) return NULL;
-    status = lmc_header_parse(data.buf, (size_t)data.len, &info);
-    PyBuffer_Release(&data);
-    if (status != LMC_OK)
-        return raise_status((module_state *)PyModule_GetState(module), status, NULL, NULL);
-    return Py_BuildValue("y#Ki", (const char *)info.base_fingerprint,
-                         (Py_ssize_t)(info.has_base ? LMC_FINGERPRINT_SIZE : 0),
-                         (unsigned long long)info.features, (int)info.format_minor);
 }
 
 /* (buffer, buffer) -> 0: no, 1: they overlap, 2: they are the same */
@@ -77,6 +63,14 @@ static PyObject *crc32c(PyObject *module, PyObject *data)
     return PyLong_FromUnsignedLong(crc);
 }
 
+/* -> lmc_default_workers() */
+static PyObject *default_workers(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyLong_FromUnsignedLong(lmc_default_workers());
+}
+
 /* -> (version of lmc.h, of the format, instruction set in use) */
 static PyObject *versions(PyObject *module, PyObject *unused)
 {
@@ -94,13 +88,28 @@ static PyObject *status_name(PyObject *module, PyObject *number)
     return PyUnicode_FromString(lmc_status_name((enum lmc_status)status));
 }
 
+/* (name of a call, errno) -> whether the file system lacks the call */
+static PyObject *refused(PyObject *module, PyObject *args)
+{
+    const char *name;
+    enum file_call call;
+    int error;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "si:is_refused", &name, &error)) return NULL;
+    call = find_file_call(name);
+    if (call != CALL_COUNT) return PyBool_FromLong(is_refused(call, error));
+    return PyErr_Format(PyExc_ValueError, "no call '%s'", name);
+}
+
 static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NULL},
                                   {"status_name", status_name, METH_O, NULL},
                                   {"dtypes", dtypes, METH_NOARGS, NULL},
-                                  {"parse_header", parse_header, METH_VARARGS, NULL},
+                                  {"probe", probe, METH_VARARGS, NULL},
                                   {"find_tensors", find_tensors, METH_VARARGS, NULL},
+                                  {"read_at", read_at, METH_VARARGS, NULL},
                                   {"overlaps", overlaps, METH_VARARGS, NULL},
                                   {"crc32c", crc32c, METH_O, NULL},
+                                  {"default_workers", default_workers, METH_NOARGS, NULL},
                                   {"versions", versions, METH_NOARGS, NULL},
                                   {"new_bytes", new_bytes, METH_VARARGS, NULL},
                                   {"prepare", prepare, METH_VARARGS, NULL},
@@ -110,6 +119,7 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                   {"torch_dtype", torch_dtype, METH_VARARGS, NULL},
                                   {"suffix", suffix, METH_VARARGS, NULL},
                                   {"printable", printable, METH_O, NULL},
+                                  {"is_refused", refused, METH_VARARGS, NULL},
                                   {"tensor_encode", (PyCFunction)(void (*)(void))tensor_encode,
                                    METH_VARARGS | METH_KEYWORDS, NULL},
                                   {"tensor_decode", (PyCFunction)(void (*)(void))tensor_decode,
@@ -136,8 +146,11 @@ static int module_exec(PyObject *module)
     state->quantizer_type = add_type(module, &quantizer_spec);
     state->policy_type = add_type(module, &policy_spec);
     state->cuda_type = add_type(module, &cuda_spec);
+    state->descriptor_type = add_type(module, &descriptor_spec);
+    state->caught_type = add_type(module, &caught_spec);
     return state->memory_type && state->base_type && state->reader_type && state->writer_type &&
-                   state->quantizer_type && state->policy_type && state->cuda_type
+                   state->quantizer_type && state->policy_type && state->cuda_type &&
+                   state->descriptor_type && state->caught_type
                ? 0
                : -1;
 }
@@ -154,6 +167,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->quantizer_type);
     Py_VISIT(state->policy_type);
     Py_VISIT(state->cuda_type);
+    Py_VISIT(state->descriptor_type);
+    Py_VISIT(state->caught_type);
     return 0;
 }
 
@@ -169,6 +184,8 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->quantizer_type);
     Py_CLEAR(state->policy_type);
     Py_CLEAR(state->cuda_type);
+    Py_CLEAR(state->descriptor_type);
+    Py_CLEAR(state->caught_type);
     return 0;
 }
 

@@ -19,6 +19,7 @@ static void set_elements(file_source *s, call *c, Py_buffer *buffer, lmc_source 
     s->buffer = *buffer;
     s->size = (uint64_t)buffer->len;
     s->call = c;
+    memset(elements, 0, sizeof *elements);
     elements->read_at = source_read_at;
     elements->user = s;
     elements->size = s->size;
@@ -28,12 +29,15 @@ static int fit(quantizer_object *q, module_state *state, lmc_quantizer_options *
                Py_buffer *elements, Py_buffer *second)
 {
     file_source first_source, second_source;
-    lmc_source source;
+    lmc_source source, seconds;
     enum lmc_status status;
     PyObject *result;
     call c;
     set_elements(&first_source, &c, elements, &source);
-    if (second->obj) set_elements(&second_source, &c, second, &options->second_elements);
+    if (second->obj) {
+        set_elements(&second_source, &c, second, &seconds);
+        options->second_elements = &seconds;
+    }
     call_begin(&c, NULL);
     status = lmc_quantizer_fit(&q->quantizer, &source, options);
     result = call_end(&c, state, status, NULL, NULL);
@@ -48,7 +52,7 @@ static PyObject *quantizer_new(PyTypeObject *type, PyObject *args, PyObject *kwa
                             "bound",    "group", "eps",  "second", "second_quantizer",
                             NULL};
     module_state *const state = state_of(type);
-    lmc_quantizer_options options = LMC_DEFAULTS;
+    lmc_quantizer_options options = LMC_QUANTIZER_OPTIONS();
     PyObject *object, *second = Py_None, *second_quantizer = Py_None;
     Py_buffer elements, second_buffer;
     quantizer_object *q;

@@ -3,6 +3,8 @@
  */
 #include "reader.h"
 
+#include "formats/links.h"
+
 lmc_reader *reader_of(PyObject *reader)
 {
     const reader_object *const r = (const reader_object *)reader;
@@ -28,40 +30,57 @@ static uint64_t next_serial(void)
 #endif
 }
 
-/* Returns the newest reader of two chains, and advances over it. In each chain readers become
- * older, because a base is older than its users. If both chains have a reader, they are equal from
- * there on. */
-static reader_object *take_newest(module_state *state, PyObject **a, PyObject **b)
+/* The newest reader that is older than `limit` among an object and its bases, or NULL. A base is
+ * older than its users. */
+static reader_object *find_newest(module_state *state, PyObject *object, uint64_t limit)
 {
-    reader_object *const x = is_reader(state, *a) ? (reader_object *)*a : NULL;
-    reader_object *const y = is_reader(state, *b) ? (reader_object *)*b : NULL;
-    reader_object *const r = !y || (x && x->serial >= y->serial) ? x : y;
-    if (!r) return NULL;
-    if (x == r) *a = r->base;
-    if (y == r) *b = r->base;
-    return r;
+    reader_object *found = NULL;
+    Py_ssize_t i;
+    for (; is_reader(state, object); object = ((reader_object *)object)->base)
+        if (((reader_object *)object)->serial < limit) return (reader_object *)object;
+    for (i = 0; object && PyTuple_Check(object) && i < PyTuple_Size(object); i++) {
+        reader_object *const r = find_newest(state, PyTuple_GetItem(object, i), limit);
+        if (r && (!found || r->serial > found->serial)) found = r;
+    }
+    return found;
+}
+
+static reader_object *newest_of(module_state *state, PyObject *a, PyObject *b, uint64_t limit)
+{
+    reader_object *const x = find_newest(state, a, limit), *const y = find_newest(state, b, limit);
+    return !y || (x && x->serial >= y->serial) ? x : y;
 }
 
 /* All threads lock from new to old, so there is no deadlock. */
-int lock_chains(module_state *state, PyObject *a, PyObject *b, call *c)
+static int lock_older(module_state *state, PyObject *a, PyObject *b, call *c, uint64_t limit)
 {
-    reader_object *const r = take_newest(state, &a, &b);
+    reader_object *const r = newest_of(state, a, b, limit);
     if (!r) return 0;
     if (lock_acquire(&r->lock) < 0) return -1;
     r->source.call = c;
-    if (lock_chains(state, a, b, c) == 0) return 0;
+    if (lock_older(state, a, b, c, r->serial) == 0) return 0;
     r->source.call = NULL;
     lock_release(&r->lock);
     return -1;
 }
 
-void unlock_chains(module_state *state, PyObject *a, PyObject *b)
+static void unlock_older(module_state *state, PyObject *a, PyObject *b, uint64_t limit)
 {
-    reader_object *const r = take_newest(state, &a, &b);
+    reader_object *const r = newest_of(state, a, b, limit);
     if (!r) return;
-    unlock_chains(state, a, b);
+    unlock_older(state, a, b, r->serial);
     r->source.call = NULL;
     lock_release(&r->lock);
+}
+
+int lock_chains(module_state *state, PyObject *a, PyObject *b, call *c)
+{
+    return lock_older(state, a, b, c, UINT64_MAX);
+}
+
+void unlock_chains(module_state *state, PyObject *a, PyObject *b)
+{
+    unlock_older(state, a, b, UINT64_MAX);
 }
 
 int lock_chain(module_state *state, PyObject *object, call *c)
@@ -73,7 +92,10 @@ void unlock_chain(module_state *state, PyObject *object) { unlock_chains(state, 
 
 void mark_base(module_state *state, PyObject *object)
 {
+    Py_ssize_t i;
     if (is_reader(state, object)) SET(&((reader_object *)object)->is_base, 1);
+    for (i = 0; object && PyTuple_Check(object) && i < PyTuple_Size(object); i++)
+        mark_base(state, PyTuple_GetItem(object, i));
 }
 
 /* -- opening and closing -- */
@@ -81,7 +103,7 @@ void mark_base(module_state *state, PyObject *object)
 static int open_reader(reader_object *r, module_state *state, uint64_t max_index_size,
                        uint64_t max_total_size)
 {
-    lmc_reader_options options = LMC_DEFAULTS;
+    lmc_reader_options options = LMC_READER_OPTIONS();
     enum lmc_status status;
     PyObject *result;
     call c;
@@ -101,6 +123,7 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
      * the lender tells it. A lender must not be used meanwhile: the whole chain is locked. */
     if (has_base && is_reader(state, r->base)) options.lender = reader_of(r->base);
     options.parallel_reads = !r->source.read; /* only one thread calls a callable, with the GIL */
+    memset(&r->callbacks, 0, sizeof r->callbacks);
     r->callbacks.read_at = source_read_at;
     r->callbacks.user = &r->source;
     r->callbacks.size = r->source.size;
@@ -131,7 +154,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     r->where = where;
     r->serial = next_serial();
     if (lock_init(&r->lock) < 0 || pool_init(&r->pool, n_threads) < 0 ||
-        source_open(&r->source, object, size) < 0)
+        source_open(&r->source, state, object, size) < 0)
         goto fail;
     if (base != Py_None) {
         Py_INCREF(base);
@@ -140,7 +163,6 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (open_reader(r, state, max_index, max_total) < 0) goto fail;
     return (PyObject *)r;
 fail:
-    r->source.fd = -1; /* the caller still owns it */
     Py_DECREF(r);
     return NULL;
 }
@@ -153,6 +175,7 @@ static void free_reader(reader_object *r)
     free_views(r);
     pool_free(&r->pool);
     source_free(&r->source);
+    free_base(&r->own_base);
 }
 
 static int reader_traverse(PyObject *self, visitproc visit, void *arg)
@@ -249,7 +272,7 @@ PyObject *make_loss(const lmc_tensor *t)
     static const char *const measures[] = {"", "update", "relative", "nmse"};
     if (!t || !t->loss.generation) return Py_BuildValue("");
     return Py_BuildValue("Isd", t->loss.generation,
-                         (unsigned)t->loss.measure < 4 ? measures[t->loss.measure] : "",
+                         (unsigned)t->loss.measure < 4 ? measures[t->loss.measure] : "unknown",
                          t->loss.error);
 }
 
@@ -766,24 +789,43 @@ static enum lmc_status read_again(void *user, size_t file_number, uint64_t offse
     return itself->read(itself->user, file_number, offset, dst, size);
 }
 
-/* -> whether all content was checked. False: it is a delta without its base, and only payloads were
- * checked. */
+/* What makes links of a snapshot refuses it if their list breaks a rule. */
+static enum lmc_status check_links(const lmc_reader *reader)
+{
+    struct link *links;
+    size_t n;
+    const enum container_result result = find_links(reader, &links, &n);
+    free(links);
+    return result == CONTAINER_OK       ? LMC_OK
+           : result == CONTAINER_MEMORY ? LMC_ERR_MEMORY
+                                        : LMC_ERR_CORRUPT;
+}
+
+/* -> whether all content was checked, and whether stored SHA-256 were compared. Both are False for
+ * a delta without its base: only payloads were checked. Without stored hashes none are computed,
+ * because SHA-256 is slow. */
 static PyObject *reader_verify(PyObject *self, PyObject *unused)
 {
     reader_object *const r = (reader_object *)self;
-    lmc_restore_options options = LMC_DEFAULTS;
+    lmc_restore_options options = LMC_RESTORE_OPTIONS();
     lmc_snapshot_info info;
     enum lmc_status status;
     whole_stream whole;
-    lmc_stream stream;
+    lmc_stream stream = LMC_DEFAULTS;
     PyObject *result;
     call c;
-    int is_alone = 0;
+    uint8_t hash[32];
+    int is_alone = 0, has_hashes = 0;
     (void)unused;
     if (!begin_reading(r, &c)) return NULL;
     status = lmc_reader_get_info(r->reader, &info);
     if (status == LMC_OK) {
         is_alone = info.has_base && !r->base;
+        if (!is_alone) status = lmc_reader_read_snapshot_hash(r->reader, hash);
+        has_hashes = !is_alone && status == LMC_OK;
+        if (status == LMC_ERR_NOT_FOUND) status = LMC_OK;
+    }
+    if (status == LMC_OK) {
         whole.reader = r;
         whole.position = 0;
         whole.itself = lmc_reader_base(r->reader);
@@ -791,16 +833,18 @@ static PyObject *reader_verify(PyObject *self, PyObject *unused)
         stream.user = options.user = &whole;
         options.base = r->base ? &r->own_base.base : NULL;
         options.read_back = is_alone ? NULL : read_again;
+        options.check_hashes = has_hashes;
         options.max_index_size = r->max_index_size;
         options.parallel = r->source.read ? NULL : pool_parallel(&r->pool);
         status = lmc_snapshot_restore(&stream, NULL, &options);
     }
     if (is_alone && (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_READ_BACK))
         status = LMC_OK;
+    if (status == LMC_OK) status = check_links(r->reader);
     result = end_reading(r, &c, status, NULL);
     if (!result) return NULL;
     Py_DECREF(result);
-    return PyBool_FromLong(!is_alone);
+    return Py_BuildValue("(NN)", PyBool_FromLong(!is_alone), PyBool_FromLong(has_hashes));
 }
 
 static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL},

@@ -22,11 +22,9 @@ struct reader_object {
     volatile int
         is_base; /* other readers or writers use it: its memory stays until they are freed */
     int is_closed;
-    /* for views.c: bytes read and found in all files, and the .metadata that was read last */
+    /* for views.c: bytes read and found in all files, and what was read of .metadata */
     uint64_t n_read_inside, n_found_inside;
-    size_t metadata; /* its file number, plus 1; 0: none */
-    struct dcp dcp;
-    int has_dcp; /* the .metadata could be parsed */
+    struct dcp_memo metadata;
 };
 
 /* Takes the lock to read the tables; NULL and an exception if the reader is closed. */

@@ -259,7 +259,7 @@ end:
 /* (data) -> decoded bytes of its blocks */
 PyObject *tensor_size(PyObject *module, PyObject *args)
 {
-    lmc_tensor_options options = LMC_DEFAULTS;
+    lmc_tensor_options options = LMC_TENSOR_OPTIONS(LMC_AUTO);
     enum lmc_status status;
     uint64_t total;
     Py_buffer data;

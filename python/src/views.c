@@ -63,13 +63,14 @@ static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
 
 /* The .metadata in the directory of a file; NULL: there is none, or it cannot be parsed. It is
  * kept, because all files of a checkpoint need it. */
-static const struct dcp *find_metadata(inside *in, uint64_t weight)
+static const struct dcp *find_metadata(inside *in, int is_delta)
 {
     reader_object *const r = in->reader;
     const char *const slash = strrchr(in->file->path, '/');
     const size_t size = slash ? (size_t)(slash + 1 - in->file->path) : 0;
     char *const path = (char *)malloc(size + sizeof ".metadata");
     inside metadata = *in;
+    const struct dcp *d = NULL;
     int is_there;
     if (!path) return NULL;
     memcpy(path, in->file->path, size);
@@ -77,28 +78,25 @@ static const struct dcp *find_metadata(inside *in, uint64_t weight)
     is_there = lmc_reader_find_file(r->reader, path, &metadata.number) == LMC_OK;
     free(path);
     if (!is_there) return NULL;
-    if (r->metadata != metadata.number + 1) {
+    if (!dcp_recall(&r->metadata, &d, metadata.number)) {
         const lmc_file *const f = lmc_reader_get_file(r->reader, metadata.number);
+        const uint64_t weight = is_delta ? f->size : r->source.size;
         void *data = NULL;
-        free_views(r);
         if (f->size <= pickle_max_size(weight)) data = malloc((size_t)f->size + 1);
         if (!data) return NULL;
         if (read_inside(&metadata, 0, data, (size_t)f->size) == 0) {
-            r->metadata = metadata.number + 1;
-            r->has_dcp = dcp_read(&r->dcp, data, (size_t)f->size, weight) == CONTAINER_OK;
+            if (dcp_remember(&r->metadata, &d, metadata.number, data, (size_t)f->size, weight) !=
+                CONTAINER_OK)
+                metadata.status = LMC_ERR_MEMORY;
+            if (d) r->n_found_inside += dcp_weigh(d);
         }
         free(data);
         in->status = metadata.status;
     }
-    return r->has_dcp ? &r->dcp : NULL;
+    return d;
 }
 
-void free_views(reader_object *r)
-{
-    if (r->has_dcp) dcp_free(&r->dcp);
-    r->has_dcp = 0;
-    r->metadata = 0;
-}
+void free_views(reader_object *r) { dcp_forget(&r->metadata); }
 
 /* Without the GIL. CONTAINER_OTHER: it is no file of torch.save(). */
 static enum container_result find_views(inside *in, struct container *c)
@@ -121,7 +119,7 @@ static enum container_result find_views(inside *in, struct container *c)
         info.has_base ? v.size : r->source.size; /* a delta may be much smaller than its tensors */
     v.read = read_inside;
     v.user = in;
-    if (container_is_distcp(in->file->path)) d = find_metadata(in, v.weight);
+    if (container_is_distcp(in->file->path)) d = find_metadata(in, info.has_base);
     if (in->status != LMC_OK) return CONTAINER_OTHER;
     result = container_find_views(c, &v, in->file, d);
     if (result == CONTAINER_OK) r->n_found_inside += container_weigh_views(c);

@@ -12,13 +12,13 @@
 
 /* The output:
  *
- *     fd        the library's workers write to the descriptor
+ *     file      the library's workers write to the descriptor
  *     bytes     a bytearray of the caller's capacity, which finish() shortens
  *     buffer    the caller's memory
  *     callable  bytes of workers are kept until the next step; then the calling thread passes them
  *               on, so that Python code runs only in this thread */
 typedef struct sink {
-    int fd;
+    descriptor_object *file;
     PyObject *write, *bytes;
     Py_buffer buffer;
     uint8_t *data; /* of bytes and buffer; or the bytes kept for the callable */
@@ -35,6 +35,7 @@ typedef struct writer_object {
     PyObject *kept;      /* a list: quantizers, which must outlive the writer */
     lmc_tensor *tensors; /* of the current file, with the objects to which they point */
     uint64_t *shapes;
+    lmc_tensor_hints *hints;
     lmc_twin *twins;
     thread_pool pool;
     object_lock lock;
@@ -73,9 +74,9 @@ static enum lmc_status write_fd(writer_object *w, const uint8_t *p, size_t size)
         const enum lmc_status status = may_go_on(w);
         if (status != LMC_OK) return status;
 #ifdef _WIN32
-        const int n = _write(w->sink.fd, p, (unsigned)part);
+        const int n = _write(descriptor_fd(w->sink.file), p, (unsigned)part);
 #else
-        const ssize_t n = write(w->sink.fd, p, part);
+        const ssize_t n = write(descriptor_fd(w->sink.file), p, part);
 #endif
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
@@ -114,7 +115,7 @@ static enum lmc_status sink_write(void *user, const void *data, size_t size)
     sink *const s = &w->sink;
     if (LOOK_AT(&w->is_aborted)) return LMC_ERR_CANCELLED;
     if (size == 0) return LMC_OK;
-    if (s->fd >= 0) return write_fd(w, (const uint8_t *)data, size);
+    if (s->file) return write_fd(w, (const uint8_t *)data, size);
     if (s->write) return keep(s, data, size);
     if (size > s->cap - s->size) return LMC_ERR_DST_TOO_SMALL;
     memcpy(s->data + s->size, data, size);
@@ -155,7 +156,7 @@ static enum lmc_status report(void *user, uint64_t done)
     return status == LMC_OK ? may_go_on(w) : status;
 }
 
-static int sink_open(sink *s, PyObject *object, unsigned long long capacity)
+static int sink_open(sink *s, module_state *state, PyObject *object, unsigned long long capacity)
 {
     if (object == Py_None) {
         s->bytes = capacity <= (unsigned long long)PY_SSIZE_T_MAX ? make_bytes((Py_ssize_t)capacity)
@@ -163,13 +164,9 @@ static int sink_open(sink *s, PyObject *object, unsigned long long capacity)
         if (!s->bytes) return -1;
         s->data = (uint8_t *)PyByteArray_AsString(s->bytes);
         s->cap = (size_t)capacity;
-    } else if (PyLong_Check(object)) {
-        const long fd = PyLong_AsLong(object);
-        if (fd < 0 || fd > INT_MAX) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "not a file descriptor");
-            return -1;
-        }
-        s->fd = (int)fd;
+    } else if (PyObject_TypeCheck(object, state->descriptor_type)) {
+        Py_INCREF(object);
+        s->file = (descriptor_object *)object;
     } else if (PyCallable_Check(object)) {
         s->lock = PyThread_allocate_lock();
         if (!s->lock) {
@@ -193,6 +190,7 @@ static void sink_free(sink *s, int is_lost)
     if (s->lock) PyThread_free_lock(s->lock);
     Py_CLEAR(s->bytes);
     Py_CLEAR(s->write);
+    Py_CLEAR(s->file);
 }
 
 /* -- steps: each call of the library -- */
@@ -269,7 +267,7 @@ static enum lmc_status read_back(void *user, size_t file_number, uint64_t offset
 
 static int open_writer(writer_object *w, module_state *state, lmc_writer_options *options)
 {
-    lmc_sink to;
+    lmc_sink to = LMC_DEFAULTS;
     enum lmc_status status;
     PyObject *result;
     call c;
@@ -305,25 +303,26 @@ static PyObject *or_null(PyObject *object)
 
 static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"sink",     "capacity",   "base",         "level",
-                            "threads",  "log2_block", "may_quantize", "content_hashes",
-                            "progress", "read_back",  "where",        NULL};
+    static char *names[] = {
+        "sink",           "capacity", "base",      "level", "threads", "log2_block", "may_quantize",
+        "content_hashes", "progress", "read_back", "where", "without", NULL};
     PyObject *object, *base = Py_None, *progress = Py_None, *back = Py_None, *where = Py_None;
-    lmc_writer_options options = LMC_DEFAULTS;
-    unsigned long long capacity = 0;
+    lmc_writer_options options = LMC_WRITER_OPTIONS();
+    unsigned long long capacity = 0, without = 0;
     int level = 0, n_threads = 1, log2_block = 0;
     writer_object *w;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|KOiiippOOO:Writer", names, &object, &capacity,
-                                     &base, &level, &n_threads, &log2_block, &options.may_quantize,
-                                     &options.content_hashes, &progress, &back, &where))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|KOiiippOOOK:Writer", names, &object,
+                                     &capacity, &base, &level, &n_threads, &log2_block,
+                                     &options.may_quantize, &options.content_hashes, &progress,
+                                     &back, &where, &without))
         return NULL;
+    options.without = without;
     if (level < LMC_LEVEL_FAST || level > LMC_LEVEL_ARCHIVE || log2_block < 0 || log2_block > 22) {
         PyErr_SetString(PyExc_ValueError, "no such level or size of blocks");
         return NULL;
     }
     w = (writer_object *)PyType_GenericAlloc(type, 0);
     if (!w) return NULL;
-    w->sink.fd = -1;
     w->pid = process_id();
     w->base = or_null(base);
     w->progress = or_null(progress);
@@ -333,7 +332,8 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     options.level = (enum lmc_level)level;
     options.log2_block = (unsigned)log2_block;
     if (!w->kept || lock_init(&w->lock) < 0 || pool_init(&w->pool, n_threads) < 0 ||
-        sink_open(&w->sink, object, capacity) < 0 || open_writer(w, state_of(type), &options) < 0) {
+        sink_open(&w->sink, state_of(type), object, capacity) < 0 ||
+        open_writer(w, state_of(type), &options) < 0) {
         Py_DECREF(w);
         return NULL;
     }
@@ -344,9 +344,11 @@ static void free_tensors(writer_object *w)
 {
     PyMem_Free(w->tensors);
     PyMem_Free(w->shapes);
+    PyMem_Free(w->hints);
     PyMem_Free(w->twins);
     w->tensors = NULL;
     w->shapes = NULL;
+    w->hints = NULL;
     w->twins = NULL;
 }
 
@@ -380,6 +382,7 @@ static void writer_dealloc(PyObject *self)
     pool_free(&w->pool);
     free_tensors(w);
     sink_free(&w->sink, is_lost);
+    free_base(&w->own_base);
     Py_CLEAR(w->base);
     Py_CLEAR(w->progress);
     Py_CLEAR(w->read_back);
@@ -417,7 +420,7 @@ static int take_tensor(writer_object *w, size_t i, PyObject *tuple)
             PyErr_SetString(PyExc_TypeError, "not a Quantizer");
             return -1;
         }
-        t->quantizer = quantizer_of(quantizer);
+        w->hints[i].quantizer = quantizer_of(quantizer);
         if (PyList_Append(w->kept, quantizer) < 0) return -1;
     }
     twin = PyTuple_GetItem(tuple, 6);
@@ -432,7 +435,7 @@ static int take_tensor(writer_object *w, size_t i, PyObject *tuple)
         w->twins[i].file_number = (size_t)number;
         w->twins[i].offset = offset;
         w->twins[i].conversion = (enum lmc_conversion)conversion;
-        t->twin = &w->twins[i];
+        w->hints[i].twin = &w->twins[i];
     }
     return check_tensor_size(t->name, t->dtype, t->shape, t->rank, t->size);
 }
@@ -444,8 +447,9 @@ static int take_tensors(writer_object *w, PyObject *tuples)
     free_tensors(w);
     w->tensors = (lmc_tensor *)PyMem_Calloc(n + 1, sizeof *w->tensors);
     w->shapes = (uint64_t *)PyMem_Calloc(n + 1, LMC_MAX_RANK * sizeof *w->shapes);
+    w->hints = (lmc_tensor_hints *)PyMem_Calloc(n + 1, sizeof *w->hints);
     w->twins = (lmc_twin *)PyMem_Calloc(n + 1, sizeof *w->twins);
-    if (!w->tensors || !w->shapes || !w->twins) {
+    if (!w->tensors || !w->shapes || !w->hints || !w->twins) {
         PyErr_NoMemory();
         return -1;
     }
@@ -479,6 +483,7 @@ static PyObject *writer_begin_file(PyObject *self, PyObject *args, PyObject *kwa
     long mode = -1;
     int kind = 0, number;
     lmc_file file;
+    size_t i;
     call c;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sLO|silO:begin_file", names, &path, &size,
                                      &tensors, &dtype, &kind, &mode, &mtime))
@@ -501,6 +506,9 @@ static PyObject *writer_begin_file(PyObject *self, PyObject *args, PyObject *kwa
         c.thread = PyEval_SaveThread();
         file.n_tensors = (size_t)PyTuple_Size(tuples);
         file.tensors = w->tensors;
+        for (i = 0; i < file.n_tensors && status == LMC_OK; i++)
+            if (w->hints[i].twin || w->hints[i].quantizer)
+                status = lmc_writer_add_hints(w->writer, i, &w->hints[i]);
         if (status == LMC_OK)
             status = lmc_writer_begin_file(w->writer, &file, (enum lmc_dtype)number);
         result = end_step(w, &c, status, what);

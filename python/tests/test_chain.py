@@ -1,5 +1,6 @@
 """base="auto": the bases of a chain of deltas are found in its directory by fingerprint, whichever program wrote them."""
 
+import io
 import os
 import pickle
 import shutil
@@ -361,7 +362,7 @@ def test_urls(chain, server):  # noqa: F811
     check(url, chain[4], storage_options={"Authorization": "Bearer x"})
     assert set(server.tokens) == {"Bearer x"}
     del server.files["/a%20b/w2.lmc"]
-    with pytest.raises(lmc.MissingBaseError, match=r"w3.lmc: needs the base .*named 'w2.lmc'.*404.*w2.lmc"):
+    with pytest.raises(lmc.MissingBaseError, match=r"w3.lmc: needs the base .*named 'w2.lmc'.*, which is not beside it: http.*w2.lmc: HTTP 404"):
         load_file(url, base="auto")
     server.files["/a%20b/w2.lmc"] = server.files["/a%20b/w1.lmc"]
     with pytest.raises(lmc.MissingBaseError, match=r"w3.lmc: needs the base .*, only http.*w2.lmc \([0-9a-f]{16}\)"):
@@ -370,3 +371,25 @@ def test_urls(chain, server):  # noqa: F811
         with fsspec.open(f"memory://chain/w{i}.lmc", "wb") as file:
             file.write(Path(f"w{i}.lmc").read_bytes())
     check("memory://chain/w2.lmc", chain[2])
+
+
+def test_safetensors_bases_elsewhere(chain, server):  # noqa: F811
+    """A safetensors file is a base from wherever it is read: a path, a URL, fsspec, a file object, bytes."""
+    X = chain[0]["w"]
+    safetensors.numpy.save_file({"w": X, "b": X[:9]}, "model.safetensors")
+    save_file({"w": X + 1, "b": X[:9]}, "d1.lmc", base="model.safetensors")
+    plain = Path("model.safetensors").read_bytes()
+    server.files.clear()
+    server.files.update({"/d1.lmc": Path("d1.lmc").read_bytes(), "/model.safetensors": plain, "/other.safetensors": plain[:-1]})
+    with fsspec.open("memory://x/model.safetensors", "wb") as file:
+        file.write(plain)
+    url = f"{server.url}/d1.lmc"
+    with open("model.safetensors", "rb") as file:
+        for base in (f"{server.url}/model.safetensors", "memory://x/model.safetensors", file, io.BytesIO(plain), plain, "auto"):
+            assert np.array_equal(load_file(url, base=base)["w"], X + 1)
+            with lmc.safe_open(url, "np", base=base) as f:
+                assert np.array_equal(f.get_tensor("w"), X + 1)
+    with pytest.raises(lmc.CorruptError, match=f"{server.url}/other.safetensors is damaged, or no safetensors file"):
+        load_file(url, base=f"{server.url}/other.safetensors")
+    save_file({"w": X + 2}, "d2.lmc", base=f"{server.url}/model.safetensors")
+    assert np.array_equal(load_file("d2.lmc", base="auto")["w"], X + 2)

@@ -295,7 +295,7 @@ def test_a_safetensors_file_as_base(tmp_path, monkeypatch):
     with pytest.raises(lmc_codec.MissingBaseError, match="1.lmc: needs the base .*named 'model.safetensors'"):
         save_checkpoint(before, "4.lmc", base="1.lmc")
     os.truncate("model.safetensors", os.path.getsize("model.safetensors") - 1)
-    with pytest.raises(ValueError, match="model.safetensors is damaged, or no safetensors file: tensor .* lies beyond the end"):
+    with pytest.raises(lmc_codec.CorruptError, match="model.safetensors is damaged, or no safetensors file: tensor .* lies beyond the end"):
         save_checkpoint(before, "4.lmc", base="model.safetensors")
     os.remove("model.safetensors")
     with pytest.raises(FileNotFoundError, match="model.safetensors"):

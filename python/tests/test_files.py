@@ -42,12 +42,26 @@ def path(tmp_path, model):
     return tmp_path / "model.lmc"
 
 
+def test_without_a_feature(tmp_path):
+    """Half of the elements are zero: they are coded apart, unless readers lack that."""
+    w = np.random.default_rng(1).standard_normal(40000, np.float32)
+    w[::2] = 0
+    for name, without in (("apart", ()), ("old", "Zeros"), ("list", ["Zeros"])):
+        with lmc.Writer(tmp_path / name, without=without) as writer:
+            writer.add("w", w)
+        with lmc.open(tmp_path / name) as r:
+            assert r.features == (() if without else ("Zeros",)) and (r["w"] == w).all()
+    assert os.path.getsize(tmp_path / "apart") * 8 < os.path.getsize(tmp_path / "old") * 7
+    with pytest.raises(lmc.ArgumentError, match="no feature 'Zeroes', only Base, Own, Quantised, Zeros"):
+        lmc.Writer(tmp_path / "x", without="Zeroes")
+
+
 def test_what_is_in_it(path, model):
     with lmc.open(path) as r:
         assert set(r) == set(model) and len(r) == 6 and "ids" in r and "nothing" not in r
         assert [f.path for f in r.files] == ["model.safetensors", "config.json"]
         assert r.metadata == {"step": b"17"}
-        assert len(r.fingerprint) == 16 and r.base_fingerprint is None and r.features == ()
+        assert len(r.fingerprint) == 16 and r.base_fingerprint is None and r.features == ("Zeros",)
         x = r.info("ids")
         assert (x.dtype, x.shape, x.size, x.file, x.loss) == ("I64", (2, 3, 4), 192, "model.safetensors", None)
         assert r.info("ids").fingerprint == {t.name: t for t in r.files[0].tensors}["ids"].fingerprint
@@ -312,7 +326,7 @@ def test_errors_of_targets_come_through(model):
             w.add_arrays(model)
     if os.path.exists("/dev/full"):
         with open("/dev/full", "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-            lmc._lmc.Writer(file.fileno())
+            lmc._lmc.Writer(lmc._lmc.Descriptor(os.dup, file.fileno()))
 
     class Slow(io.RawIOBase):
         def __init__(self):
@@ -355,7 +369,7 @@ def test_bases(path, model, tmp_path, kind):
         w.add_arrays(new, "")
     assert os.path.getsize(tmp_path / "delta.lmc") < 20_000
     with lmc.open(tmp_path / "delta.lmc", base=base()) as r:
-        assert r.features == ("Base",) and r.base_fingerprint == lmc.Base(model).fingerprint
+        assert r.features == ("Base", "Zeros") and r.base_fingerprint == lmc.Base(model).fingerprint
         for name in new:
             assert same(r[name], new[name])
         assert same(r.get_slice("embed.weight")[100:200, 5], new["embed.weight"][100:200, 5])
@@ -550,7 +564,7 @@ def test_callbacks_that_use_their_own_object(path, weights):
         writer.add("again", weights)
 
     writer = lmc.Writer(io.BytesIO(), progress=again)
-    with pytest.raises(RuntimeError, match="callback"):
+    with pytest.raises(lmc.ArgumentError, match="callback"):
         writer.add("w", weights)
 
 
@@ -628,6 +642,64 @@ def test_verify(tmp_path, model):
         lmc.verify(data + b"1")
 
 
+def test_verify_hashes(tmp_path, model):
+    """Stored SHA-256 are compared, except those of a delta without its base."""
+    data = io.BytesIO()
+    with lmc.Writer(data, content_hashes=True) as w:
+        w.add_arrays(model)
+    data = data.getvalue()
+    found = lmc.verify(data)
+    assert found.is_complete and found.has_hashes
+    assert not lmc.verify(lmc.numpy.save(model)).has_hashes
+    with lmc.Writer(tmp_path / "delta.lmc", base=data, content_hashes=True) as w:
+        w.add_arrays(changed(model))
+    alone = lmc.verify(tmp_path / "delta.lmc")
+    assert not alone.is_complete and not alone.has_hashes
+    found = lmc.verify(tmp_path / "delta.lmc", base=data)
+    assert found.is_complete and found.has_hashes
+
+    hashed = bytearray(data)  # another hash, with right checksums: readers that do not compare hashes accept this
+    at = hashed.rindex(b"hash", 0, hashed.rindex(b"INDX"))
+    size = int.from_bytes(hashed[at + 4 : at + 12], "little")
+    hashed[at + 20 + size - 1] ^= 1
+    hashed[at + 12 : at + 16] = crc32c(hashed[at + 20 : at + 20 + size])
+    hashed[at + 16 : at + 20] = crc32c(hashed[at : at + 16])
+    same(lmc.numpy.load(bytes(hashed)), model)
+    with pytest.raises(lmc.CorruptError):
+        lmc.verify(hashed)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+    return (crc ^ 0xFFFFFFFF).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("form", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("write", [lmc.numpy.save, safetensors.numpy.save])
+def test_base_is_bytes(tmp_path, model, write, form):
+    """The bytes of an LMC or safetensors file are a base wherever a path is one."""
+    base, now = form(write(model)), changed(model)
+    lmc.numpy.save_file(now, tmp_path / "delta.lmc", base=base)
+    delta = lmc.numpy.save(now, base=base)
+    assert delta == (tmp_path / "delta.lmc").read_bytes() == lmc.numpy.save(now, base=model)
+    same(lmc.numpy.load(delta, base=base), now)
+    same(lmc.numpy.load_file(tmp_path / "delta.lmc", base=base), now)
+    assert set(lmc.torch.load_file(tmp_path / "delta.lmc", base=base)) == set(now)
+    with lmc.torch.safe_open(tmp_path / "delta.lmc", "np", base=base) as f, lmc.open(delta, base=base) as r:
+        assert np.array_equal(f.get_tensor("ids"), now["ids"]) and np.array_equal(r.get("ids"), now["ids"])
+    assert lmc.verify(delta, base=base).is_complete
+    with pytest.raises(lmc.WrongBaseError):
+        lmc.numpy.load(delta, base=form(write(now)))
+    with pytest.raises(lmc.LMCError):
+        lmc.numpy.load(delta, base=base[:-1])
+    with pytest.raises(lmc.NotLMCError):
+        lmc.numpy.save(now, base=form(b"neither of them"))
+
+
 def test_verify_what_repeats_itself(tmp_path, model):
     """Parts that predict others of the same file are decoded again; checking a delta without its base goes on after
     them."""
@@ -643,7 +715,7 @@ def test_verify_what_repeats_itself(tmp_path, model):
     for name in "abc":
         safetensors.numpy.save_file({"w": big, name: np.ones(3000, np.float32)}, tmp_path / "m" / f"{name}.safetensors")
     run_lmc("--base", tmp_path / "m.lmc", "-o", tmp_path / "n.lmc", tmp_path / "m")
-    assert lmc.open(tmp_path / "n.lmc").features == ("Base", "Own")
+    assert lmc.open(tmp_path / "n.lmc").features == ("Base", "Own", "Zeros")
     assert not lmc.verify(tmp_path / "n.lmc").is_complete
     assert lmc.verify(tmp_path / "n.lmc", base=tmp_path / "m.lmc").is_complete
     data = bytearray((tmp_path / "n.lmc").read_bytes())

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import io
 import os
 import re
 import signal
@@ -186,6 +187,18 @@ def test_silence(server, array):
     assert time.monotonic() - start < 30
     over.set()
     assert _http.take_options({}) == ({}, 30) and _http.take_options({"timeout": None})[1] is None
+
+
+@pytest.mark.parametrize("page", [b"<!DOCTYPE html>\n<title>Sign in</title>", b"\n <html lang=en>" + bytes(99), b"<!doctype HTML" + bytes(99999)])
+def test_a_page_in_place_of_a_file(server, array, page):
+    """As the file, and as the base of a delta."""
+    delta = io.BytesIO()
+    with lmc.Writer(delta, base={"w": array}) as w:
+        w.add_arrays({"w": array + 1}, "")
+    server.data = page
+    for call in (lambda: lmc.open(server.url), lambda: lmc.open(delta.getvalue(), base=server.url), lambda: lmc.torch.load_file(server.url)):
+        with pytest.raises(lmc.NotLMCError, match=r"http://.*a.lmc looks like an HTML page, not an LMC file"):
+            call()
 
 
 def test_errors_name_the_url(server):
@@ -521,8 +534,9 @@ def test_sent_on_to_no_url(server, place):
 
 def test_sent_on_for_ever(keeping):
     keeping.answer = lambda h, i: h.say(302, [("Location", f"/{i}"), ("Content-Length", 0)])
-    with pytest.raises(lmc.ReadError, match="a.lmc: HTTP 302"):
+    with pytest.raises(lmc.ReadError, match="a.lmc: HTTP 302 .* infinite loop. The last 30x error message was: ") as caught:
         read(keeping)
+    assert "\\x0A" not in str(caught.value)
     assert len(keeping.requests) < 20 and keeping.n_connections == 1
 
 

@@ -130,22 +130,16 @@ def quantized(q):
 def into_pipe():
     r, w = os.pipe()
     os.close(r)
-    try:
-        write(w)
-    finally:
-        os.close(w)
+    write(_lmc.Descriptor(lambda: w))
 
 
 def from_a_file(is_closed):
     r, w = os.pipe()  # a pipe cannot be read at an offset
     os.close(w)
+    file = _lmc.Descriptor(lambda: r)
     if is_closed:
-        os.close(r)
-    try:
-        reader(r, size=1000)
-    finally:
-        if not is_closed:
-            os.close(r)
+        file.close()
+    reader(file, size=1000)
 
 
 def capsule(is_used=False):
@@ -170,8 +164,8 @@ def base(name="w", dtype="U8", shape=(N,), buffer=BASE):
 
 CASES = {  # what is called, what it raises
     "dtypes, versions": (lambda: (_lmc.dtypes(), _lmc.versions()), None),
-    "parse_header": (lambda: _lmc.parse_header(DELTA), None),
-    "parse_header of none": (lambda: _lmc.parse_header(b"x" * 100), lmc.LMCError),
+    "probe": (lambda: _lmc.probe(DELTA, 0, None), None),
+    "probe of none": (lambda: _lmc.probe(b"x" * 100, 0, None), lmc.LMCError),
     "overlaps": (lambda: _lmc.overlaps(DATA, DATA), None),
     "overlaps of none": (lambda: _lmc.overlaps(DATA, 3), TypeError),
     "new_bytes": (lambda: _lmc.new_bytes(10), None),
@@ -205,6 +199,12 @@ CASES = {  # what is called, what it raises
     "Base, size": (lambda: base(dtype="U16"), ValueError),
     "Base, shape": (lambda: base(shape=(-1,)), OverflowError),
     "Base, buffer": (lambda: base(buffer=5), TypeError),
+    "Descriptor": (lambda: _lmc.Descriptor(os.open, os.devnull, os.O_RDONLY, temporary="none").close(), None),
+    "Descriptor, none": (lambda: _lmc.Descriptor(os.open, "none", os.O_RDONLY), OSError),
+    "Descriptor, no number": (lambda: _lmc.Descriptor(str), TypeError),
+    "Descriptor, another number": (lambda: _lmc.Descriptor(lambda: -5), ValueError),
+    "Caught": (lambda: _lmc.Caught(len, [])("abc"), None),
+    "Caught error": (lambda: _lmc.Caught(fail, [])(), Failed),
     "Reader": (lambda: read(reader(threads=2)), None),
     "Reader of Python": (lambda: read(reader(from_python(PLAIN), size=len(PLAIN))), None),
     "Reader, tables": (
@@ -248,7 +248,7 @@ CASES = {  # what is called, what it raises
     "Writer, progress fails": (lambda: write(progress=fail), Failed),
     "Writer, small buffer": (lambda: write(bytearray(100)), lmc.LMCError),
     "Writer, closed pipe": (into_pipe, OSError),
-    "Writer, sink": (lambda: write(-5), ValueError),
+    "Writer, sink": (lambda: write(-5), TypeError),
     "Writer, level": (lambda: write(level=9), ValueError),
     "Writer, base": (lambda: write(base=7), TypeError),
     "Writer, base is gone": (lambda: base_gone(reader()), ValueError),

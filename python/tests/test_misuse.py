@@ -45,7 +45,7 @@ def things(rng, weights, tmp_path):
 FUNCTIONS = [
     "compress", "decompress", "tensor_encode", "tensor_decode", "open", "Reader", "Base", "safe_open", "bound",
 ]  # fmt: skip
-PRIVATE = ["parse_header", "new_bytes", "prepare", "overlaps", "from_dlpack", "tensor_encode", "tensor_decode", "Base", "Reader", "Writer", "Quantizer"]
+PRIVATE = ["probe", "new_bytes", "prepare", "overlaps", "from_dlpack", "tensor_encode", "tensor_decode", "Base", "Reader", "Writer", "Quantizer"]
 KEYWORDS = [
     "base", "dtype", "level", "threads", "out", "progress", "framework", "device", "max_size", "offset", "total_size", "log2_block",
     "size", "where", "max_index_size", "sink", "capacity", "path", "metadata", "tensors", "mode", "mtime_ns", "may_quantize", "read_back",

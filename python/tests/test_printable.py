@@ -55,11 +55,11 @@ def test_a_file_of_such_names(tmp_path):
     path.write_bytes(data)
     for source in (path, data):
         with lmc.open(source) as r:
-            assert len(r.files) == 1 and len(r.keys()) == 18
+            assert len(r.files) == 1 and len(r.keys()) == 21
             for x in (r, r.files[0], *r.files[0].tensors):
                 check(repr(x))
-            assert r.read(r.files[0].path) == r.read() == bytes(72)
-            fails(lambda: r.read(r.files[0].path, 70, 9), ValueError)
+            assert r.read(r.files[0].path) == r.read() == bytes(84)
+            fails(lambda: r.read(r.files[0].path, 82, 9), ValueError)
             fails(lambda: r.read(BAD), lmc.NotFoundError)
             for name in r.keys():
                 x = r.info(name, file=r.files[0].path)
@@ -91,7 +91,7 @@ def test_the_command_shows_the_same(tmp_path):
 
 def test_damage(tmp_path):
     data = bytearray(hostile_names())
-    at = data.index(bytes(72))
+    at = data.index(bytes(84))
     data[at + 5] ^= 1
     path = tmp_path / f"{BAD[:12]}.lmc"
     path.write_bytes(data)
@@ -122,6 +122,43 @@ def test_writers():
         w.finish()
     for warning in said:
         check(str(warning.message))
+
+
+def test_raised_again():
+    """As PyTorch raises what failed in a worker: the class, with the traceback as its text."""
+    with pytest.raises(lmc.NotFoundError) as error, lmc.open(hostile_names()) as r:
+        r.info(BAD)
+    for name in ("LMCError", "ReadError", "NotFoundError", "ChecksumError"):
+        text = f"Caught {name} in DataLoader worker process 0.\nOriginal Traceback:\n  File {BAD[:9]}\n{name}: {error.value}\n"
+        again = getattr(lmc, name)(text)
+        for shown in (again, pickle.loads(pickle.dumps(again))):
+            lines = str(shown).split("\n")
+            assert len(lines) == 5 and lines[3] == f"{name}: {error.value}"
+            for line in lines:
+                check(line)
+    again = pickle.loads(pickle.dumps(error.value))
+    assert str(again) == str(error.value)
+    assert str(lmc.LMCError()) == "" and str(lmc.LMCError(7)) == "7"
+
+
+def test_a_worker_of_torch():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(lmc.NotFoundError) as error:
+        list(torch.utils.data.DataLoader(Missing(), num_workers=1, batch_size=None))
+    lines = str(error.value).split("\n")
+    assert lines[0].startswith("Caught NotFoundError in DataLoader worker") and len(lines) > 5
+    for line in lines:
+        check(line)
+    assert sum(r"\x1b[31m" in line for line in lines) == 1
+
+
+class Missing:
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, i):
+        with lmc.open(hostile_names()) as r:
+            return r.read(BAD)
 
 
 def test_c():

@@ -7,9 +7,12 @@ import json
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 
 import lmc_codec as lmc
+import lmc_codec.numpy
 import numpy as np
 import pytest
 from conftest import same
@@ -138,6 +141,55 @@ def test_the_directory_is_synced(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Input/output"), lmc.Writer(tmp_path / "z.lmc") as w:
         w.add_bytes("a", b"1")
     assert sorted(os.listdir(tmp_path)) == ["x.lmc", "y.lmc", "z.lmc"]
+
+
+REFUSALS = [errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP]
+FAILURES = [errno.EIO, errno.ENOSPC]
+
+
+@pytest.mark.parametrize("is_unnamed", [True, False])
+@pytest.mark.parametrize("call", ["fchmod", "fsync", "link", "replace", "open"])
+@pytest.mark.parametrize("number", REFUSALS + FAILURES, ids=errno.errorcode.get)
+def test_a_file_system_that_refuses_a_call(tmp_path, monkeypatch, call, number, is_unnamed):
+    """A refusal is no error, if a file can do without the call; after an error the old file is as before. Nothing else is left."""
+    path = tmp_path / "m.lmc"
+    lmc.numpy.save_file({"w": np.zeros(9)}, path)
+    old = path.read_bytes()
+    if not is_unnamed:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    whole = getattr(os, call)
+
+    def refuse(path, *args, **options):
+        if call == "open" and not (args[0] & os.O_CREAT or args[0] & getattr(os, "O_TMPFILE", 0)):
+            return whole(path, *args, **options)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, call, refuse)
+    if call in ("fchmod", "fsync") and number in REFUSALS or call == "link":
+        lmc.numpy.save_file({"w": np.ones(9)}, path)
+        monkeypatch.undo()
+        assert (lmc.numpy.load_file(path)["w"] == 1).all()
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            lmc.numpy.save_file({"w": np.ones(9)}, path)
+        monkeypatch.undo()
+        assert path.read_bytes() == old
+    assert os.listdir(tmp_path) == ["m.lmc"]
+
+
+def test_syncs_that_are_refused_are_told(tmp_path, monkeypatch):
+    from lmc_codec._new_file import NewFile, attempt, sync_directory
+
+    new = NewFile(str(tmp_path / "x"))
+    assert new.sync() and sync_directory(str(tmp_path))
+    monkeypatch.setattr(os, "fsync", lambda fd: os.stat("nothing/there"))  # ENOENT: SMB says so of directories
+    assert not sync_directory(str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        new.sync()
+    new.remove()
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ValueError, match="no call 'chmod'"):
+        attempt("chmod", os.stat, "nothing/there")
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -333,6 +385,78 @@ def test_targets_that_are_no_files(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["directory", "link", "pipe"]
 
 
+class Untouched:
+    """Must not be saved."""
+
+    def __reduce__(self):
+        pytest.fail("the work has begun")
+
+
+def refuse_at_once(path, kind, number, text=None):
+    """Every way to write to `path` ends before the work; nothing is left."""
+    there = sorted(os.listdir(path.parent)) if os.path.isdir(path.parent) else None
+    calls = [lambda: lmc.Writer(path), lambda: lmc.numpy.save_file(dict.fromkeys("a", np.zeros(9)), path)]
+    try:
+        from lmc_codec.torch import save_checkpoint
+    except ImportError:
+        pass
+    else:
+        calls.append(lambda: save_checkpoint(Untouched(), path))
+    for call in calls:
+        with pytest.raises(kind, match=text) as error:
+            call()
+        assert number in (None, error.value.errno) and path.name in str(error.value) and ".part" not in str(error.value)
+        assert there is None or sorted(os.listdir(path.parent)) == there
+
+
+def test_targets_that_cannot_be_replaced(tmp_path):
+    refuse_at_once(tmp_path / ("n" * 256), OSError, errno.ENAMETOOLONG)
+    deep = tmp_path
+    while len(os.fspath(deep)) < 3800:
+        deep /= "d" * 200
+    deep /= "d" * (4079 - len(os.fspath(deep)))
+    deep.mkdir(parents=True)
+    refuse_at_once(deep / "m.lmc", OSError, errno.ENAMETOOLONG)  # with the temporary name beside it
+    refuse_at_once(tmp_path / "none" / "m.lmc", FileNotFoundError, errno.ENOENT)
+    (tmp_path / "file").touch()
+    refuse_at_once(tmp_path / "file" / "m.lmc", NotADirectoryError, errno.ENOTDIR)
+    (tmp_path / "directory").mkdir()
+    refuse_at_once(tmp_path / "directory", IsADirectoryError, None)
+    if os.geteuid() != 0:  # root may write anywhere
+        (tmp_path / "directory").chmod(0o500)
+        refuse_at_once(tmp_path / "directory" / "m.lmc", PermissionError, errno.EACCES)
+
+
+def test_a_target_that_is_mounted(tmp_path, monkeypatch):
+    path = tmp_path / "m.lmc"
+    lmc.numpy.save_file({"a": np.zeros(9)}, path)
+    before = path.read_bytes()
+
+    def refuse(old, new):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), old, None, new)
+
+    with monkeypatch.context() as changed:  # a system that does not tell mounts
+        changed.setattr(os, "replace", refuse)
+        with pytest.raises(OSError, match=f"mounted by itself.*: {str(path)!r}$"):
+            lmc.numpy.save_file({"a": np.ones(9)}, path)
+    assert os.listdir(tmp_path) == ["m.lmc"] and path.read_bytes() == before
+    mounts = [tmp_path / "mounted.lmc"] if mount(path, tmp_path / "mounted.lmc") else []
+    try:
+        for found in mounts:
+            refuse_at_once(found, OSError, errno.EBUSY, "mounted by itself")
+            with open(found, "wb") as file, lmc.Writer(file) as w:  # what the message says
+                w.add("a", np.ones(9))
+            assert lmc.numpy.load_file(found)["a"].sum() == 9
+    finally:
+        for found in mounts:
+            subprocess.run(["umount", found], check=True)
+
+
+def mount(source, target):
+    target.touch()
+    return os.geteuid() == 0 and subprocess.run(["mount", "--bind", source, target], stderr=subprocess.DEVNULL).returncode == 0
+
+
 def test_out_of_another_shape(tmp_path, weights):
     lmc.numpy.save_file({"w": weights}, tmp_path / "x.lmc")
     data = lmc.compress(weights)
@@ -355,7 +479,7 @@ def test_a_damaged_safetensors_file(tmp_path, header):
     text = json.dumps(header).encode()
     data = len(text).to_bytes(8, "little") + text + b"123456789"
     (tmp_path / "x.safetensors").write_bytes(data)
-    with pytest.raises(ValueError, match="x.safetensors is damaged"):
+    with pytest.raises(lmc.CorruptError, match="x.safetensors is damaged"):
         lmc.Writer(tmp_path / "a.lmc", base=tmp_path / "x.safetensors")
     with lmc.Writer(tmp_path / "b.lmc") as w:
         w.add_file(tmp_path / "x.safetensors")
@@ -385,3 +509,20 @@ def test_a_pipe_is_no_base(tmp_path):
     for make in (lambda: lmc.Writer(tmp_path / "b.lmc", base=tmp_path / "pipe"), lambda: lmc.open(lmc.numpy.save({"a": np.ones(3)}), base=tmp_path / "pipe")):
         with pytest.raises(OSError, match="pipe cannot seek"):
             make()
+
+
+AT_THE_END = """
+import lmc_codec as lmc, lmc_codec.numpy, numpy as np, atexit, os
+class Trainer:
+    def __del__(self):
+        lmc.numpy.save_file({"a": np.ones(9)}, "del.lmc")
+trainer = Trainer()
+def use(): return trainer
+atexit.register(lambda: lmc.numpy.save_file({"a": np.ones(9)}, "atexit.lmc"))
+"""
+
+
+def test_a_save_at_the_end_of_the_interpreter(tmp_path):
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0 and "RuntimeError: Python is ending" in done.stderr and "atexit" in done.stderr
+    assert [x.name for x in tmp_path.iterdir()] == ["atexit.lmc"]

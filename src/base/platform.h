@@ -4,24 +4,16 @@
 #include <string.h>
 #include <limits.h>
 
-/* Compiler and machine; macros for all files: allocator, inline, LMC__CHECK, LMC__VALID,
- * LMC__TRY. */
+/* Compiler and machine; macros for all files: memory, inlining, checks. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
 /* realloc(ptr, 0) is implementation-defined, hence the explicit free. */
-static void *lmc__realloc(void *ptr, size_t new_size)
-{
-    if (new_size != 0) return realloc(ptr, new_size);
-    free(ptr);
-    return NULL;
-}
-#define LMC_REALLOC(user, ptr, old_size, new_size)                                                 \
-    ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
+#define LMC_REALLOC(ptr, old_size, new_size)                                                       \
+    ((new_size) ? realloc(ptr, new_size) : (free(ptr), (void *)NULL))
 #endif
 
-/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines these
- * macros. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h defines these. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
@@ -51,6 +43,12 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
+LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_size, size_t new_size)
+{
+    return a ? a->reallocate(a->user, ptr, old_size, new_size)
+             : LMC_REALLOC(ptr, old_size, new_size);
+}
+
 /* 0 if the byte order is not known: code that works byte by byte is right everywhere. */
 #if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
     (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
@@ -66,8 +64,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* SSE4.2 has the CRC instruction. But zig cc passes a CPU's features to clang one by one, and may
- * turn off crc32 alone. */
+/* SSE4.2 has the CRC instruction. But zig cc sets each feature of a CPU, and may turn off crc32. */
 #if defined(__clang__) && __clang_major__ >= 15
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
 #else
@@ -75,8 +72,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((aligned(64), target(LMC__AVX2_FEATURES ",vpclmulqdq")))
-/* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
- * them. */
+/* With LMC_NO_AVX512 no table has this tier's functions (tiers.h): compilers drop them. */
 #ifdef LMC_NO_AVX512
 #define LMC__MAY_BE_UNUSED unused
 #else
@@ -114,26 +110,19 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 
-/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes in the opposite order, so it
- * uses the portable code. */
+/* LMC__NEON: all AArch64 but the big-endian one, which numbers lanes in the opposite order. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
 /* The CRC-32 instructions, optional in Armv8.0, as built-in functions: some compilers' arm_acle.h
  * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
-#define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
+#define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd((uint32_t)(crc), v)
+#define LMC__CRC_STEP1(crc, v) __builtin_arm_crc32cb((uint32_t)(crc), v)
 #else
 #define LMC__CRC __attribute__((target("+crc")))
-#define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
-#endif
-/* PMULL, optional too: the product of two polynomials over GF(2), 64 bits each. */
-#if defined(__clang__)
-#define LMC__PMULL __attribute__((target("aes")))
-#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(__builtin_neon_vmull_p64(a, b))
-#else
-#define LMC__PMULL __attribute__((target("+crypto")))
-#define LMC__PMULL64(a, b) vreinterpretq_u64_p128(vmull_p64(a, b))
+#define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx((uint32_t)(crc), v)
+#define LMC__CRC_STEP1(crc, v) __builtin_aarch64_crc32cb((uint32_t)(crc), v)
 #endif
 #else
 #define LMC__NEON 0

@@ -44,8 +44,8 @@ static const struct {
     LMC__STATUS(LMC_ERR_DEVICE,
                 "the GPU, its driver or NVRTC is missing or failed: decode on the CPU"),
     LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
-    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
-                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_VERSION,
+                "another version of the LMC format: use the lmc that wrote it, or a newer one"),
     LMC__STATUS(LMC_ERR_UNSUPPORTED,
                 "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
     LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),

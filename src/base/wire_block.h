@@ -1,8 +1,7 @@
 #pragma once
 #include "base/platform.h"
 
-/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in
- * bits. */
+/* Constants of blocks and their lists (spec 5, 6): sizes in bytes, depths and lengths in bits. */
 
 /* Block sizes (spec 4.2): 16 KiB to 4 MiB. */
 #define LMC__MIN_LOG2_BLOCK 14u
@@ -20,6 +19,7 @@
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
+#define LMC__LAYOUT_ZEROS 3u
 
 /* A list's Mode byte (spec 6). */
 enum {

@@ -13,11 +13,12 @@
 
 /* Bits of Incompatible: what the file may use. */
 enum {
-    LMC__FEATURE_BASE = 1,     /* it is a delta */
-    LMC__FEATURE_OWN = 2,      /* runs that this snapshot itself predicts */
-    LMC__FEATURE_QUANTIZED = 4 /* quantised blocks */
+    LMC__FEATURE_BASE = 1,      /* it is a delta */
+    LMC__FEATURE_OWN = 2,       /* runs that this snapshot itself predicts */
+    LMC__FEATURE_QUANTIZED = 4, /* quantised blocks */
+    LMC__FEATURE_ZEROS = 8      /* blocks with zeros apart (zeros.md) */
 };
-#define LMC__KNOWN_FEATURES 7u
+#define LMC__KNOWN_FEATURES 15u
 
 /* Section_Header (spec 4). */
 #define LMC__SECTION_HEADER_SIZE 20u
@@ -65,10 +66,6 @@ enum {
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
-/* The first and the last bytes of an LMC file. As in PNG, they have a non-ASCII byte and two kinds
- * of line ends, because a transfer as text changes these. Format drafts began with 83 or 8C. */
-#ifndef LMC_NO_SNAPSHOT
-static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
-#endif
+/* Ends a file. As in PNG, its line ends and non-ASCII byte show a transfer as text. */
+#define LMC__END_MAGIC "\x94LMC\r\n\x1A\n"
 #endif

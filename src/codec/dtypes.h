@@ -29,35 +29,35 @@ static const struct {
 
 /* Fails to compile unless there is one row for each number. */
 typedef char
-    lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
+    lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC__DTYPE_COUNT ? 1 : -1];
 
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].name : NULL;
 }
 
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 {
     int i;
-    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO": no source has it */
+    for (i = 1; i < LMC__DTYPE_COUNT; i++) /* not "AUTO": no source has it */
         if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
     return LMC_AUTO;
 }
 
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
 }
 
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC_DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
 }
 
 #ifndef LMC_NO_ENCODER
 static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 {
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT) dtype = LMC_AUTO;
+    if ((unsigned)dtype >= LMC__DTYPE_COUNT) dtype = LMC_AUTO;
     return (enum lmc__order)(is_own ? lmc__dtypes[dtype].own : lmc__dtypes[dtype].order);
 }
 #endif

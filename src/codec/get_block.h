@@ -8,12 +8,12 @@
 #include "codec/block_header.h"
 #include "codec/get_list.h"
 #include "codec/get_planes.h"
+#include "codec/get_zeros.h"
 #include "codec/get_delta.h"
 #include "codec/get_quantised.h"
 
 /* Decodes a block. Header, payload and content are each checked before they are used. The checks in
  * order, each with its status on failure:
- *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
  *   a prediction has its size     BASE_WRONG
@@ -29,7 +29,7 @@
  * workspace of lmc_block_workspace_size() is enough for any payload. */
 
 /* Decodes the payload of a block that is not stored: quantised elements; else classes, if there is
- * a prediction; else planes. base: the prediction, or NULL. */
+ * a prediction; else planes, perhaps with zeros apart. base: the prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -39,6 +39,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
         return lmc__get_quantized(d, dst, base, info, crc);
     if (base) return lmc__get_delta(d, dst, base, info, order, grouping, crc);
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS)
+        return lmc__get_zeros(d, dst, info->n, info->width, order, crc);
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
@@ -61,8 +63,7 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks the payload of a block with a prediction by its CRC. No other check is possible without
- * the prediction. */
+/* Checks the payload of a block with a prediction by its CRC: all that is possible without it. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -120,8 +121,7 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* Errors of the header come before errors of dst_cap, ws_size and prediction_size: the caller
- * cannot know the needed sizes without the header. */
+/* Errors of the header come before those of sizes: a caller needs the header to know these. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -130,7 +130,7 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     lmc_block_options o;
     lmc_block_info info;
     if (!dst || !dst_size || !src || !ws) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, prediction_size, options));
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
     LMC__VALID(info.encoded_size == src_size);

@@ -32,9 +32,8 @@ typedef struct lmc__grouped_payload {
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
- * thresholds must ascend strictly from 1 on: so each class has at least one key, and each grouping
- * has only one form. */
+/* Reads the thresholds and counts the elements of each class. header: the header's Grouping.
+ * Thresholds ascend strictly from 1 on: so each class has a key, and each grouping one form. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -64,8 +63,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
- * Elements that a sparse block leaves out are zeros: the class's mask says where zeros are merged
- * in. */
+ * Elements that a sparse block leaves out are zeros: the class's mask says where. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)

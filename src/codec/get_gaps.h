@@ -21,8 +21,7 @@
  * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
  * bits). So if a position is less than n, all before it are, too. */
 
-/* Loads bits [at, at + 64) of the size bytes at p. The highest at & 7 bits of the result are zero,
- * as are bits behind the end. */
+/* Loads bits [at, at + 64) of size bytes at p. The top at & 7, and those behind the end, are 0. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -82,8 +81,7 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* Reads the next `count` positions: at least 1, at most all that are left. They are valid only if
- * it returns LMC_OK. */
+/* Reads the next `count` positions, at least 1, at most all. Valid only if it returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */

@@ -10,16 +10,13 @@
 /* Decodes the payload of a block without a prediction (spec 5.1), which put_planes.h writes. First
  * all planes are decoded to rows. Then one pass (the kernel join_root) joins the planes to
  * elements, does the last merge of one tree, and computes the CRC:
- *
  *     plane 0 .. w-2 ---------------------> row, in the payload if the plane is raw \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * So no plane of bf16 is written to memory as a whole if the lower one is raw and the upper one a
- * tree.
+ * So no plane of bf16 is written as a whole to memory if the lower is raw and the upper a tree.
  *
- * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
- * unchanged, but a block whose CRC is wrong does not.
+ * dst is written when all of the payload is decoded: only a wrong CRC is found after that.
  *
  * join_root merges the block's last tree; encoders use it for the top plane. Other roots' masks
  * stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h counts a row. */

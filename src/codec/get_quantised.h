@@ -16,7 +16,6 @@
  * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
  * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
  * elements stay in the first cache:
- *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
  * dst may be the prediction: a strip's prediction is read before its elements are written. */
@@ -33,7 +32,6 @@ typedef struct lmc__quantized_head {
 } lmc__quantized_head;
 
 /* Every payload begins with these 32 bytes:
- *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
@@ -84,10 +82,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 }
 
 /* Reads the payload up to Low; spare: a list of info->n, which is enough for the scales' bytes, as
- * there are not more groups than elements. Tables and positions ascend strictly, so that each has
- * only one form. One check covers the sizes of table, positions and values: n_exceptions is at most
- * n, so their sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and
- * finite. */
+ * there are not more groups than elements. Tables and positions ascend strictly: each has one form.
+ * One check covers the sizes of table, positions and values: n_exceptions is at most n, so their
+ * sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and finite. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -169,8 +166,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
     for (i = 0; i < info->n; i += n) {
-        /* A strip that is written past the caches (d->streaming) is restored in `room`: its CRC is
-         * read from there. */
+        /* A strip that is streamed (d->streaming) is restored in `room`, where its CRC is read. */
         uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
         n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
@@ -217,7 +213,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
 }
-
 #else
 
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
@@ -226,5 +221,4 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     (void)d, (void)dst, (void)base, (void)info, (void)crc;
     return LMC_ERR_UNSUPPORTED;
 }
-
 #endif

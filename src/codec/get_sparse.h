@@ -13,8 +13,7 @@
  *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
  *
- * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
- * If few elements are coded, that is slower. */
+ * For other sparse blocks, get_delta.h makes whole planes, with zeros between coded elements. */
 
 /* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The
  * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
@@ -102,8 +101,7 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
 }
 
 /* Decodes the payload after the thresholds. *fits: 0 if too many elements are coded; then d and dst
- * are unchanged, and lmc__get_delta decodes the block. dst is written only when all of the payload
- * was decoded. */
+ * are unchanged, and lmc__get_delta decodes the block. dst is written only when all was decoded. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, enum lmc__order order,
                                        const lmc__grouping *grouping, const size_t *n_of,

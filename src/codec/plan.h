@@ -83,28 +83,49 @@ static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eigh
            (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
+/* Estimates the bits of a list by the counts of a sample: its entropy, corrected like that, and at
+ * most its raw size. */
+static uint64_t lmc__estimate_plane(const uint32_t counts[256], size_t total)
+{
+    if (total == 0) return 0;
+    return lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
+                                               (lmc__count_symbols(counts) - 1) * 6 / 8);
+}
+
 /* Returns how many symbols get a code. The other symbols, which are the rarest, are escaped. order:
  * count << 8, descending; *escaped: how many elements of total have no code.
  *
- * For escaped symbols with counts c and their sum S, the escape loses 8 S - (S log2 S - sum of c
- * log2 c) bits, and saves nodes and lengths. So the rarest symbols are escaped while the loss is at
- * most 1/512 bit for each counted element, plus 4 bits for each symbol, which are its field in the
- * header. (Below, both sides are in 1/512 bits.) */
+ * An escaped element takes 8 bits and the longest code: if S are escaped, log2(total / S) bits, or
+ * as many as the rarest kept symbol. In a sample S also has the elements of symbols that it lacks:
+ * about as many as symbols that it has once (Good and Turing). So each code for a rare symbol makes
+ * all of these longer, and of many equally rare symbols all or none are escaped.
+ *
+ * Escaping saves a symbol's field in the header: 4 bits of the whole list, of a sample only its
+ * share. A rare symbol's count in a sample is mostly chance, which costs 3/2 bits more. The most
+ * symbols are escaped that lose at most this and 1/512 bit for each counted element. */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
-                                 uint32_t *escaped)
+                                 size_t n, uint32_t *escaped)
 {
-    uint64_t sum_log = 0; /* of c log2 c, over the escaped symbols */
+    const uint64_t saved = ((uint64_t)total << 11) / n + (total < n ? 768 : 0); /* 1/512 bits */
+    uint64_t own = 0, all_kept = 0; /* 2^-16 bits: of the escaped symbols' own codes; of the escape
+                                       if no symbol is escaped */
+    uint32_t unseen = 0, sum;
     unsigned n_kept = n_symbols, i;
+    while (total < n && unseen < n_symbols && order[n_symbols - 1 - unseen] >> 8 == 1) unseen++;
     *escaped = 0;
-    for (i = n_symbols - 1; i >= 1; i--) {
-        const uint32_t count = order[i] >> 8, sum = *escaped + count;
-        const uint64_t with_log = sum_log + (uint64_t)count * lmc__log2(count);
-        const uint64_t loss =
-            ((uint64_t)sum * (8u << 16) + with_log - (uint64_t)sum * lmc__log2(sum)) >> 8;
-        if (2 * loss > (uint64_t)total + ((uint64_t)(n_symbols - i) << 11)) break;
-        *escaped = sum;
-        sum_log = with_log;
-        n_kept = i;
+    sum = unseen;
+    for (i = n_symbols; i >= 1; i--) {
+        const uint32_t rarest = order[i - 1] >> 8, weight = sum < rarest ? sum : rarest;
+        const uint64_t bits =
+            sum ? sum * ((uint64_t)(8u << 16) + lmc__log2(total) - lmc__log2(weight)) : 0;
+        if (i == n_symbols) {
+            all_kept = bits;
+        } else if (bits <= own + all_kept + ((total + (n_symbols - i) * saved) << 7)) {
+            *escaped = sum - unseen;
+            n_kept = i;
+        }
+        sum += rarest;
+        own += (uint64_t)rarest * (lmc__log2(total) - lmc__log2(rarest));
     }
     return n_kept;
 }
@@ -196,7 +217,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
             if (255 - (order[s] & 255) <= last) order[n_symbols++] = order[s];
     }
     lmc__sort_descending(order, n_symbols);
-    n_kept = lmc__choose_kept(order, n_symbols, total, &escaped);
+    n_kept = lmc__choose_kept(order, n_symbols, total, n, &escaped);
     escaped += above;
     has_escape = escaped || (sampled && n_symbols < 256) || n_symbols == 1;
     n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: there is no escape if 256 are

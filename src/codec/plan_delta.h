@@ -90,8 +90,7 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
- *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
- */
+ *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117 */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of each class */
     lmc__key_counts *merged;  /* scratch->merged */
@@ -344,9 +343,8 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
     delta->sparse = m->sparse && changes->n > 0;
 }
 
-/* Estimates the bits of a block of n elements without a prediction: the sum over its planes, each
- * estimated as in lmc__is_raw, and at most its raw size. rows: lists for the planes. The delta's
- * estimate uses the same sample, so both have similar errors. */
+/* Estimates the bits of a block of n elements without a prediction. rows: lists for the planes. The
+ * delta's estimate uses the same sample, so both have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -356,8 +354,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     e->k->split(rows, sample->src, total, sample->width, sample->own);
     for (p = 0; p < sample->width; p++) {
         const uint32_t *const counts = lmc__count_list(e, rows->row[p], total);
-        bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
-                                                    (lmc__count_symbols(counts) - 1) * 6 / 8);
+        bits += lmc__estimate_plane(counts, total);
     }
     return bits * n / total;
 }
@@ -414,8 +411,7 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
  *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
  *                                    DELTA   |   EITHER   |   DIRECT
  *     level max                    0 .. 1/2 ..................
- *                                  DELTA  |  EITHER
- */
+ *                                  DELTA  |  EITHER */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
 /* Decides whether and how to code a block against its prediction. Both estimates come from one

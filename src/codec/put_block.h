@@ -11,6 +11,7 @@
 #include "codec/sample.h"
 #include "codec/block_header.h"
 #include "codec/put_planes.h"
+#include "codec/put_zeros.h"
 #include "codec/put_delta.h"
 
 /* Encodes a block: as planes, as a delta against its prediction, or stored. It chooses the form
@@ -28,6 +29,7 @@
  *     lmc__encode_payload    the best of several levels            this file
  *     lmc__encode_at_level   with or without the prediction        this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
+ *     lmc__put_zeros         planes, with zeros apart              plan_zeros.h, put_zeros.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
@@ -35,19 +37,26 @@
  * tier, and not on other blocks. */
 
 #ifndef LMC_NO_ENCODER
-/* Encodes without the prediction, as planes, in at most cap bytes and fewer bytes than the
- * elements. This and the next three functions return how the block is coded. payload_size is 0 if
- * the payload does not fit; dst is overwritten even then. */
+/* Encodes without the prediction, as planes, perhaps with zeros apart, in at most cap bytes and
+ * fewer bytes than the elements. This and the next three functions return how the block is coded.
+ * payload_size is 0 if the payload does not fit; dst is overwritten even then. */
 static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_t cap,
                                             const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__block_coding coding;
-    e->worth = lmc__get_effort(block->level)->direct_worth;
+    int zeros_apart = 0;
+    e->worth = block->width == 1 ? lmc__get_effort(block->level)->byte_worth
+                                 : lmc__get_effort(block->level)->direct_worth;
     memset(&coding, 0, sizeof coding);
     coding.layout = LMC__LAYOUT_PLANES;
     coding.order = block->own;
-    coding.payload_size = lmc__put_planes(e, dst, cap, block, &coding.content_crc);
+    coding.payload_size = lmc__put_planes(e, dst, cap, block, &coding.content_crc, &zeros_apart);
+    if (zeros_apart) {
+        e->stack.top = top;
+        coding.layout = LMC__LAYOUT_ZEROS;
+        coding.payload_size = lmc__put_zeros(e, dst, cap, block, &coding.content_crc);
+    }
     coding.has_sum = block->sum && coding.payload_size;
     e->stack.top = top;
     return coding;
@@ -73,7 +82,6 @@ static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t
 
 /* Encodes in the smaller of two ways. lmc__plan_delta's verdict decides what is tried, so that most
  * blocks are coded only once:
- *
  *   1  the delta, if the verdict is DELTA; done if it takes at most delta.border bytes
  *   2  else without the prediction (direct)
  *   3  then the delta in fewer bytes than step 2 took, unless the verdict is DIRECT, or step 1 has
@@ -179,6 +187,7 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     block.level = job->level;
     block.sum = job->sum;
     block.may_group = !job->is_ungrouped;
+    block.may_part_zeros = !job->is_unparted;
     if (job->dtype == LMC_AUTO) lmc__guess_width(&e, &block);
     coding = lmc__encode_payload(&e, payload, cap, &block);
     job->has_sum = coding.payload_size && coding.has_sum;
@@ -202,9 +211,9 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     lmc__job job;
     unsigned width;
     if (!dst || !dst_size || !src || !ws || !options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, prediction_size, options));
     width = lmc_dtype_width(o.dtype);
-    if ((unsigned)o.dtype >= LMC_DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
+    if ((unsigned)o.dtype >= LMC__DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
         size % width || size > LMC_MAX_BLOCK_SIZE)
         return LMC_ERR_ARGUMENT;
     if (!lmc__is_workspace(ws_size, size / width, width)) return LMC_ERR_WORKSPACE;

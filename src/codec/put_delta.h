@@ -17,7 +17,6 @@
 /* Writes the payload of a block against its prediction (spec 5.2), in the form that plan_delta.h
  * has chosen. One pass over the elements and the base (the kernel group) computes the residuals,
  * sorts them into classes by the prediction, and splits them:
- *
  *     elements \                                    class 0: plane 0 .. w-1 \
  *               residual -> by the key to ->        class 1: plane 0 .. w-1  } lists, coded
  *     base     /                                    ...                     /  one by one
@@ -44,8 +43,7 @@ typedef struct lmc__grouped {
  * kept. Kept residuals move to the front of each list.
  *
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
- *     plane p           7           3           1        list     7 3 1
- */
+ *     plane p           7           3           1        list     7 3 1 */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];

@@ -371,7 +371,6 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
     return LMC__PUT_SPOILED;
 }
 
-#ifndef LMC_NO_QUANTIZE
 /* Writes a list of n > 0 bytes in the best way, without changing row. work and spare are lists;
  * sample: as quarters of lmc__choose_list. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
@@ -388,5 +387,4 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     }
     return lmc__put_raw(e, row, n);
 }
-#endif
 #endif /* LMC_NO_ENCODER */

@@ -14,7 +14,6 @@
 /* Writes the payload of a block without a prediction (spec 5.1): its planes, one after another. One
  * pass over the elements (the kernel split_root) splits them, computes their CRC, and does the
  * first partition of the top plane's tree while its bytes are in registers:
- *
  *     elements -> order -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
  *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
  *              +-> CRC
@@ -70,14 +69,15 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
 }
 
 /* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
- * and at most cap; else 0. *crc: of the elements in the payload.
+ * and at most cap; else 0. *crc: of the elements in the payload. *zeros_apart: 1 if zeros should be
+ * coded apart instead (put_zeros.h); then it returns 0.
  *
  *   1  choose by a sample; if all planes are raw, give up: a stored block is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
  *   3  split all elements, with the top plane's root and the CRC
  *   4  code the planes one by one, in the order of the payload */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                              uint32_t *crc)
+                              uint32_t *crc, int *zeros_apart)
 {
     const size_t n = block->n;
     const unsigned width = block->width, top = width - 1;
@@ -87,7 +87,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     lmc__split_block split;
     unsigned p, n_leading = 0; /* raw planes before the first other plane */
 
-    if (spare == NULL || !lmc__choose_planes(e, choice, block)) return 0;
+    if (spare == NULL || !lmc__choose_planes(e, choice, zeros_apart, block) || *zeros_apart)
+        return 0;
     while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
     if (n_leading == width) return 0;
     e->out = dst;

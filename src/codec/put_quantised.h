@@ -42,7 +42,7 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
 
 /* Finds the symbols of n F32 elements at x; returns how many are LMC__EXCEPTION. s: their
  * predictions, used only with is_predicted. With a table, each symbol becomes the nearest symbol
- * that has a code. */
+ * that has a code; +0 always keeps symbol 0, and so code 0. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
                                 uint64_t first, size_t n)
@@ -56,13 +56,14 @@ static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *
             k->quantize(symbols + i, x + 4 * i, q->is_predicted ? s : NULL, part, scale, &q->grid);
     }
     for (i = 0; i < n && q->table_size; i++)
-        if (symbols[i] != LMC__EXCEPTION) symbols[i] = q->table[codes[symbols[i]]];
+        if (symbols[i] != LMC__EXCEPTION && lmc__load32(x + 4 * i) != 0)
+            symbols[i] = q->table[codes[symbols[i]]];
     return exceptions;
 }
 
 /* Finds a strip's symbols, and writes the restored elements to dst, which may be the source.
  * Returns the number of exceptions, which are unchanged; their symbol is LMC__EXCEPTION. With
- * is_recovered each element that is not a point is an exception.
+ * is_exact each element that is not a point is an exception.
  *
  * A second call changes nothing: restored elements are points, or points rounded to BF16, and have
  * the same symbols. So a writer may get elements that were quantised in place. */
@@ -76,9 +77,9 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
             k, q, symbols, lmc__widen(x, in->elements, in->n, width),
             q->is_predicted ? lmc__widen(s, in->second, in->n, width) : NULL, in->first, in->n);
     lmc__restore_strip(k, q, s, symbols, in->second, in->first, in->n);
-    for (i = 0; i < in->n && (exceptions || q->is_recovered); i++) {
+    for (i = 0; i < in->n && (exceptions || q->is_exact); i++) {
         const uint8_t *const element = in->elements + i * width;
-        if (q->is_recovered && symbols[i] != LMC__EXCEPTION &&
+        if (q->is_exact && symbols[i] != LMC__EXCEPTION &&
             memcmp(s + i * width, element, width) != 0) {
             symbols[i] = LMC__EXCEPTION;
             exceptions++;
@@ -90,7 +91,6 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
 }
 
 /* Exceptions are collected in the payload:
- *
  *   | head | table | positions -->             | values -->             | end
  *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
  *
@@ -141,7 +141,7 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
         *crc = k->crc32c(*crc, content + i * width, n * width);
         if (!fits) continue;
         if (q->table_size)
-            for (j = 0; j < n; j++) high[i + j] = q->codes[symbols[j]];
+            for (j = 0; j < n; j++) high[i + j] = symbols[j] ? q->codes[symbols[j]] : 0;
         else k->cut_symbols(high + i, low ? low + i : NULL, symbols, n, q->low_bits);
     }
     return fits;
@@ -236,7 +236,7 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  * another tensor, and a reader must get the same elements. *content: the restored elements, in the
  * workspace; not set if the block was coded without loss.
  *
- * With is_recovered the elements were quantised before, and are coded exactly; if their quantised
+ * With is_exact the elements were quantised before, and are coded exactly; if their quantised
  * form does not fit, the block is coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
@@ -259,7 +259,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
-    if (q->is_recovered && coding.payload_size == 0) {
+    if (q->is_exact && coding.payload_size == 0) {
         lmc__job lossless = *job; /* src is not in the workspace, which is used again */
         enum lmc_status status;
         lossless.base = NULL;
@@ -282,7 +282,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
-
 #elif !defined(LMC_NO_ENCODER)
 
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
@@ -291,5 +290,4 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     (void)k, (void)job, (void)ws, (void)ws_size, (void)content;
     return LMC_ERR_UNSUPPORTED;
 }
-
 #endif

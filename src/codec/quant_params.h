@@ -10,7 +10,6 @@
  *
  * A symbol has 16 bits. Symbol 0 is the element +0. The others are the numbers, from 1, of a grid's
  * points q = min, min + 1, ... With a scale G, a point q is a float:
- *
  *   linear        q * G
  *   logarithmic   the float whose bits are those of G, plus q * step. The bits of a float, read as
  *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
@@ -27,7 +26,6 @@
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
  * low_bits bits, and High, the other bits. Example: a linear grid with min = -3, a group with the
  * scale 0.25, low_bits = 0:
- *
  *   symbol      0    1     2     3     4    5     6     7     and so on
  *   q                -3    -2    -1    0    1     2     3
  *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
@@ -47,17 +45,16 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read the struct. Whoever fills it
- * owns its arrays codes and scales. */
+/* How the elements of a tensor are quantised. Who fills it owns its arrays codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales follow from the prediction; else groups have scales */
-    int is_recovered; /* elements were quantised before, and must stay exact */
+    int is_exact;     /* elements stay exact: those that are not on points are exceptions */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
     uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol */
+    uint8_t *codes;      /* encoding with a table: of symbols; codes[0]: of elements near zero */
     uint64_t group_size;
     uint16_t *scales; /* of groups (their upper halves): the tensor's; decoding, the block's */
 } lmc__quant_params;
@@ -104,5 +101,4 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
     for (i = 0; i < n && q->width == 2; i++)
         lmc__store16(dst + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * i)));
 }
-
 #endif

@@ -23,8 +23,9 @@ typedef struct lmc__block {
     unsigned width;
     enum lmc__order order, own; /* with and without a prediction (see dtypes.h) */
     enum lmc_level level;
-    uint64_t *sum; /* gets the elements' sum64 if they are coded as planes; or NULL */
-    int may_group; /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
+    uint64_t *sum;      /* gets the elements' sum64 if they are coded as planes; or NULL */
+    int may_group;      /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
+    int may_part_zeros; /* 0: Layout 3 is not allowed (see is_unparted in job.h) */
 } lmc__block;
 
 /* Sets what follows from src and the dtype. */

@@ -9,15 +9,13 @@
  * share of leaf i is the next 2^(15 - length[i]) of them. The shares fill the space exactly. So the
  * start of a leaf's share, in binary, is the path from the root to the leaf: 0 is left, 1 is right.
  * The share of a node at depth d is an aligned range of 2^(15 - d) places, and so a range of
- * leaves. As leaves are sorted by length, the first leaf and place of each length describe the
- * tree; nodes are not stored.
+ * leaves. Leaves are sorted by length: the first leaf and place of each length are the tree.
  *
  * A *rank* is the number of a symbol's leaf. The encoder first maps a list to ranks. An element
  * then goes left at a node if its rank is below the right child's first leaf. Symbols without a
  * code have different ranks, from the escape's on, so that they can be mapped back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
- *
  *                 depth 0: leaves [0, 5)                 list    A C A A E A B A
  *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
  *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
@@ -76,8 +74,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
- * such a tree. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of their masks. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -132,8 +129,7 @@ static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
     return children;
 }
 
-/* 1 if all elements of the node are one symbol: it has no bytes in the payload and needs no
- * list. */
+/* 1 if all elements of the node are one symbol: it has no bytes in the payload, and no list. */
 LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
@@ -159,8 +155,7 @@ LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 }
 
 #ifndef LMC_NO_ENCODER
-/* For a tree whose leaves have symbols: sets the symbols from the escape's rank on, and all
- * ranks. */
+/* Completes a tree whose leaves have symbols: the symbols from the escape's rank on, all ranks. */
 static void lmc__tree_set_ranks(lmc__tree *tree)
 {
     unsigned n_coded = tree->escape, i, s;
@@ -173,8 +168,7 @@ static void lmc__tree_set_ranks(lmc__tree *tree)
 }
 #endif
 
-/* Makes the frozen tree of a level, without ranks. flip is 0xFF for masks of mostly ones, else
- * 0. */
+/* Makes a level's frozen tree, without ranks. flip: 0xFF for masks of mostly ones, else 0. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;

@@ -31,9 +31,9 @@
  *                         rows with the scales; or w <= 4 rows for the prediction, if it is
  *                         overwritten
  *   planning              while the stack has at most a row. If all elements are counted: w rows.
- *                         Else samples of the elements and of the prediction, and the planes of one
- *                         sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for a delta
- *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
+ *                         Else samples of elements and prediction, and the planes of one sample:
+ *                         3 w * 2048 bytes, from 32768 elements on 3 w * 8192 (bytes: and n / 8, or
+ *                         16384); for a delta also the changes, 4 + 2 w for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
  * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
@@ -99,8 +99,7 @@ typedef struct lmc__scratch {
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
  * most 15 nodes on a path have one. Decoding the last mask takes a spare of m bytes, and, for its
  * own masks, the result for m bytes at the next nesting. Encoding takes three lists of m for each
- * nesting. It takes one more list for each node on the path whose mask fits in the output only when
- * it is nested. */
+ * nesting, and one more for each node on the path whose mask fits in the output only nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -124,8 +123,7 @@ static int lmc__is_workspace(size_t ws_size, size_t n, unsigned width)
     return needed != 0 && ws_size >= needed;
 }
 
-/* Returns the scratch, at the workspace's first address that is a multiple of 16. *stack: the
- * rest. */
+/* Returns the scratch, at the workspace's first multiple of 16. *stack: the rest. */
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
 {
     size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;

@@ -25,7 +25,7 @@ extern "C" {
 
 typedef struct lmc_cuda lmc_cuda;
 
-/* All zero: the defaults. */
+/* LMC_CUDA_OPTIONS(): the defaults. */
 typedef struct lmc_cuda_options {
     size_t struct_size; /* as in lmc_block_options */
     uint64_t device;    /* its ordinal */
@@ -44,15 +44,16 @@ typedef struct lmc_cuda_options {
      * times this, and for kernels at most four times this more; for full tensors usually a third of
      * that. Pinned memory of the host: some 2 MiB more than this, and at most 132 MiB. */
     uint64_t staging_size;
-    void *alloc_user;
+    const lmc_allocator *allocator; /* or NULL */
 } lmc_cuda_options;
+LMC__INITIALIZER(lmc_cuda_options, LMC_CUDA_OPTIONS, (void), )
 
 /* Opens the libraries and the device, and compiles the kernels or takes them from the cache. *cuda
  * is NULL after ARGUMENT and MEMORY. After DEVICE (a library is missing, there is no GPU, the GPU
- * is too old, CUDA fails) *cuda is an object that has the message, and must be closed. */
+ * is too old, CUDA fails) *cuda is an object that has the message, and must be freed. */
 LMC_STATUS lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_options *options);
 /* NULL allowed. */
-LMC_API void lmc_cuda_close(lmc_cuda *cuda);
+LMC_API void lmc_cuda_free(lmc_cuda *cuda);
 /* Frees device memory that calls keep for later calls. The kernels stay, and so does pinned memory,
  * which takes long to allocate. */
 LMC_API void lmc_cuda_trim(lmc_cuda *cuda);
@@ -68,15 +69,15 @@ typedef struct lmc_cuda_base lmc_cuda_base;
 /* data[i]: the bytes of tensors[i], of which name, dtype, rank, shape and size must be set. Offsets
  * and fingerprints are ignored: the GPU computes fingerprints, after the work that was put into
  * `stream` before. So when tensors have changed, for example in place, open another base for the
- * next delta. Strings, shapes and bytes stay the caller's and must stay valid; close `cuda` after
+ * next delta. Strings, shapes and bytes stay the caller's and must stay valid; free `cuda` after
  * the base. The array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
 LMC_STATUS lmc_cuda_base_open(lmc_cuda_base **base, lmc_cuda *cuda, const lmc_tensor *tensors,
                               const void *const *data, size_t n, void *stream);
 /* NULL allowed. No reader may use it any more. */
-LMC_API void lmc_cuda_base_close(lmc_cuda_base *base);
+LMC_API void lmc_cuda_base_free(lmc_cuda_base *base);
 /* For lmc_reader_options.base: lmc_reader_open() returns BASE_WRONG if the delta needs another
  * base. lmc_cuda_read then predicts on the GPU. For blocks that the GPU cannot decode, and for
- * other calls, the bytes are copied to the host. Valid until `base` is closed. */
+ * other calls, the bytes are copied to the host. Valid until `base` is freed. */
 LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *base);
 
 /* *can: 1 if bytes [offset, offset + size) of a file may be read to the place where the base has

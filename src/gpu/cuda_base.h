@@ -266,11 +266,11 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_base_open(lmc_cuda_base **base, lmc_c
     c->message[0] = 0;
     if (!base || !c->tables || (n && (!tensors || !data)))
         return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
-    b = (lmc_cuda_base *)LMC_REALLOC(c->options.alloc_user, NULL, 0, sizeof *b);
+    b = (lmc_cuda_base *)lmc__realloc(c->options.allocator, NULL, 0, sizeof *b);
     if (!b) return lmc__cuda_note(c, LMC_ERR_MEMORY);
     memset(b, 0, sizeof *b);
     b->cuda = c;
-    lmc__init_buffers(b, LMC__CUDA_BASE_BUFFERS, c->options.alloc_user);
+    lmc__init_buffers(b, LMC__CUDA_BASE_BUFFERS, c->options.allocator);
     b->base.n_files = 1;
     b->base.get_file = lmc__get_cuda_file;
     b->base.read = lmc__read_cuda_base;
@@ -284,15 +284,15 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_base_open(lmc_cuda_base **base, lmc_c
         lmc__cuda_leave(c);
     }
     if (status == LMC_OK) *base = b;
-    else lmc_cuda_base_close(b);
+    else lmc_cuda_base_free(b);
     return lmc__cuda_note(c, status);
 }
 
-LMC__COLD LMC_API void lmc_cuda_base_close(lmc_cuda_base *b)
+LMC__COLD LMC_API void lmc_cuda_base_free(lmc_cuda_base *b)
 {
     if (!b) return;
     lmc__free_buffers(b, LMC__CUDA_BASE_BUFFERS);
-    (void)LMC_REALLOC(b->cuda->options.alloc_user, b, sizeof *b, 0);
+    (void)lmc__realloc(b->cuda->options.allocator, b, sizeof *b, 0);
 }
 
 LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *b) { return b ? &b->base : NULL; }

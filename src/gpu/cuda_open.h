@@ -25,11 +25,10 @@
 #endif
 
 /* Opens libcuda, NVRTC, a device, and the kernels:
- *
  *     lmc_cuda_open -> libraries -> device, its primary context
  *                   -> the text of the kernels -> cache, or NVRTC -> cubin -> module
  *
- * Each member of struct lmc_cuda is zero until it is made; lmc_cuda_close frees members that are
+ * Each member of struct lmc_cuda is zero until it is made; lmc_cuda_free frees members that are
  * not zero. So it can close an object whose open has failed. */
 
 /* One of the two halves of memory that waves of blocks use in turn (cuda_wave.h). */
@@ -307,7 +306,7 @@ LMC__COLD static void lmc__write_cache(const lmc_cuda *c, const lmc__cuda_code *
     lmc__buffer part;
     FILE *file;
     int is_whole;
-    lmc__init_buffer(&part, c->options.alloc_user);
+    lmc__init_buffer(&part, c->options.allocator);
     (void)snprintf(end, sizeof end, ".%lu.%lx", lmc__process_number(),
                    (unsigned long)((uintptr_t)c >> 4 & 0xFFFFFF));
     if (lmc__cache_path(c, code, end, &part) == LMC_OK) {
@@ -350,7 +349,7 @@ LMC__COLD static enum lmc_status lmc__compile_cubin(lmc_cuda *c, lmc__cuda_code 
     } else {
         char log[400] = "";
         lmc__buffer text;
-        lmc__init_buffer(&text, c->options.alloc_user);
+        lmc__init_buffer(&text, c->options.allocator);
         if (c->f.nvrtcGetProgramLogSize(program, &size) == 0 && size != 0 &&
             lmc__append(&text, NULL, size + 1) == LMC_OK &&
             c->f.nvrtcGetProgramLog(program, (char *)text.data) == 0)
@@ -423,7 +422,7 @@ LMC__COLD static enum lmc_status lmc__copy_tables(lmc_cuda *c)
 {
     lmc__buffer buffer;
     enum lmc_status status;
-    lmc__init_buffer(&buffer, c->options.alloc_user);
+    lmc__init_buffer(&buffer, c->options.allocator);
     status = lmc__append(&buffer, NULL, sizeof(lmc__gpu_tables));
     if (status == LMC_OK) {
         lmc__gpu_make_tables((lmc__gpu_tables *)(void *)buffer.data);
@@ -463,8 +462,8 @@ LMC__COLD static enum lmc_status lmc__open_context(lmc_cuda *c)
         LMC__CUDA(c, cuEventCreate, (&c->halves[i].decoded, LMC__CU_NO_TIMING));
     }
     memset(&code, 0, sizeof code);
-    lmc__init_buffers(&code, LMC__CUDA_CODE_BUFFERS, c->options.alloc_user);
-    lmc__init_buffer(&path, c->options.alloc_user);
+    lmc__init_buffers(&code, LMC__CUDA_CODE_BUFFERS, c->options.allocator);
+    lmc__init_buffer(&path, c->options.allocator);
     (void)snprintf(code.arch, sizeof code.arch, "--gpu-architecture=sm_%d%d", major, minor);
     status = lmc__load_kernels(c, &code, &path);
     lmc__free_buffers(&code, LMC__CUDA_CODE_BUFFERS);
@@ -497,16 +496,17 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_
     unsigned i;
     if (!cuda) return LMC_ERR_ARGUMENT;
     *cuda = NULL;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     if ((o.staging_size != 0 && o.staging_size < LMC__MIN_STAGING) ||
         o.staging_size > LMC__MAX_STAGING || o.device > INT_MAX)
         return LMC_ERR_ARGUMENT;
-    c = (lmc_cuda *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *c);
+    LMC__TRY(lmc__check_allocator(o.allocator));
+    c = (lmc_cuda *)lmc__realloc(o.allocator, NULL, 0, sizeof *c);
     if (!c) return LMC_ERR_MEMORY;
     memset(c, 0, sizeof *c);
     c->options = o;
-    lmc__init_buffers(c, LMC__CUDA_BUFFERS, o.alloc_user);
-    for (i = 0; i < 2; i++) lmc__init_buffers(&c->halves[i], LMC__CUDA_HALF_BUFFERS, o.alloc_user);
+    lmc__init_buffers(c, LMC__CUDA_BUFFERS, o.allocator);
+    for (i = 0; i < 2; i++) lmc__init_buffers(&c->halves[i], LMC__CUDA_HALF_BUFFERS, o.allocator);
     *cuda = c;
     return lmc__cuda_note(c, lmc__open_device(c));
 }
@@ -549,7 +549,7 @@ LMC__COLD static void lmc__free_half(lmc_cuda *c, lmc__cuda_half *h)
 }
 
 /* Errors of CUDA are ignored here: the caller could do nothing about them. */
-LMC__COLD LMC_API void lmc_cuda_close(lmc_cuda *c)
+LMC__COLD LMC_API void lmc_cuda_free(lmc_cuda *c)
 {
     unsigned i;
     if (!c) return;
@@ -566,7 +566,7 @@ LMC__COLD LMC_API void lmc_cuda_close(lmc_cuda *c)
     if (c->context) (void)c->f.cuDevicePrimaryCtxRelease_v2(c->device);
     for (i = 0; i < 2; i++) lmc__free_buffers(&c->halves[i], LMC__CUDA_HALF_BUFFERS);
     lmc__free_buffers(c, LMC__CUDA_BUFFERS);
-    (void)LMC_REALLOC(c->options.alloc_user, c, sizeof *c, 0);
+    (void)lmc__realloc(c->options.allocator, c, sizeof *c, 0);
 }
 
 LMC_API const char *lmc_cuda_message(const lmc_cuda *c) { return c ? c->message : ""; }

@@ -16,7 +16,6 @@
 #include "gpu/cuda_open.h"
 
 /* From parts to waves of blocks:
- *
  *     parts      |--- A -------------|         |- B -||--- C ----|
  *     spans      |--- 0 -------------|         |- 1 -||--- 2 ----|      sorted, by streams
  *     blocks     |.....|.....|.....|.....|   |.....|.....|.....|..      that have bytes of them

@@ -19,7 +19,6 @@
 
 /* What the host, the link and the GPU do with a wave of blocks. Two waves are in work at a time,
  * each in its half of the memory:
- *
  *     host       | read 0 |          | read 1 |       | look at 0 | read 2 |     | look at 1 | ...
  *     own                  | copy 0 |          | copy 1 |    pieces of 0 | copy 2 |
  *     stream                         | decode 0         | decode 1      |         | decode 2 ...
@@ -312,6 +311,7 @@ static uint32_t lmc__block_flags(const lmc_reader *r, const lmc__cuda_job *job)
         flags |= LMC__GPU_RUN_PREDICTED;
     if (r->info.features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)) flags |= LMC__GPU_MAY_GROUP;
     if (r->info.features & LMC__FEATURE_QUANTIZED) flags |= LMC__GPU_MAY_QUANTIZE;
+    if (r->info.features & LMC__FEATURE_ZEROS) flags |= LMC__GPU_MAY_PART;
     return flags;
 }
 

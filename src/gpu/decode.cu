@@ -5,7 +5,7 @@
  *
  *     lmc_decode_planes   blocks of up to 65,536 elements of 1, 2 or 4 bytes without a prediction;
  *                         the masks of their trees are in shared memory
- *     lmc_decode_any      all others except quantised ones: any size, classes, sparse blocks; masks
+ *     lmc_decode_any      all others of Layout 1: any size, classes, sparse blocks; masks
  *                         and lists are in scratch memory. The template parameter WIDE is true
  *
  * A group of threads (a thread block of CUDA) decodes a block:
@@ -85,7 +85,8 @@ enum : u32 {
     BASE_WRONG = 31,
     NOT_HERE = 255
 };
-enum : u32 { RUN_PREDICTED = 1, MAY_GROUP = 2, MAY_QUANTIZE = 4 }; /* of Block.flags */
+/* Of Block.flags. */
+enum : u32 { RUN_PREDICTED = 1, MAY_GROUP = 2, MAY_QUANTIZE = 4, MAY_PART = 8 };
 
 /* As in kernels.h. */
 struct Block {
@@ -1537,20 +1538,22 @@ template <bool WIDE> COLD u32 check_header(const Block &job, const Tables *t)
     ROLLED for (u32 i = 0; i < 20; i += 4) crc = times_word(t, crc ^ get32(h + i));
     if (~crc != get32(h + 20)) return CHECKSUM;
     if ((width != 1 && width != 2 && width != 4 && width != 8) || order == 3 || h[2] & 0x18 ||
-        layout > 2)
+        layout > 3)
         return UNSUPPORTED;
     if (size == 0 || size > MAX_SIZE || size != job.out_size) return CORRUPT;
     if (predicted ? !(job.flags & RUN_PREDICTED) : h[3] || get32(h + 16)) return CORRUPT;
     if (layout == 0 ? payload != size || order || predicted || h[3] : payload >= size)
         return CORRUPT;
     if (layout == 1 && predicted && !order) return CORRUPT;
+    if (layout == 3 && predicted) return CORRUPT;
     if (layout == 2 && (width == 1 || width == 8 || order || h[3])) return CORRUPT;
     if (natural && (natural >= width || n_classes == 1 || sparse)) return CORRUPT;
     if (h[3] && !(job.flags & MAY_GROUP)) return CORRUPT;
     if (layout == 2 && !(job.flags & MAY_QUANTIZE)) return CORRUPT;
+    if (layout == 3 && !(job.flags & MAY_PART)) return CORRUPT;
     if (payload != job.in_size - HEADER)
         return payload > job.in_size - HEADER ? TRUNCATED : CORRUPT;
-    if (layout == 2 || ((job.out | (predicted ? job.base : 0)) & (width - 1))) return NOT_HERE;
+    if (layout >= 2 || ((job.out | (predicted ? job.base : 0)) & (width - 1))) return NOT_HERE;
     if (!WIDE && (predicted || width == 8 || size > MAX_NARROW * width)) return NOT_HERE;
     return OK;
 }

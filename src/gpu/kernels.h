@@ -31,7 +31,8 @@ enum {
 enum {
     LMC__GPU_RUN_PREDICTED = 1, /* the run has a prediction (R5-6) */
     LMC__GPU_MAY_GROUP = 2,     /* the file may use Grouping (R3-13) */
-    LMC__GPU_MAY_QUANTIZE = 4   /* and Layout 2 (R3-12) */
+    LMC__GPU_MAY_QUANTIZE = 4,  /* and Layout 2 (R3-12) */
+    LMC__GPU_MAY_PART = 8       /* and Layout 3 */
 };
 
 typedef struct lmc__gpu_block {
@@ -134,7 +135,7 @@ static int lmc__gpu_kernel_of(const uint8_t *header, int in_place)
 {
     const unsigned coding = header[2];
     (void)in_place; /* lmc_decode_any reads an element of the base before it writes there */
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED) return LMC__GPU_CPU;
+    if (coding >> LMC__LAYOUT_SHIFT > LMC__LAYOUT_PLANES) return LMC__GPU_CPU;
     return coding & LMC__PREDICTED || header[1] == 8 || lmc__load32(header + 4) > 65536
                ? LMC__GPU_ANY
                : LMC__GPU_PLANES;

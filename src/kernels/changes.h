@@ -10,8 +10,7 @@
 #include "kernels/classes.h"
 #include "kernels/patch.h"
 
-/*
- * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
+/* Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
  * list_changes: lists in `changed` the elements of src that differ from those of base. Returns
  * their number, or SIZE_MAX if it exceeds `most`. changed has room for `most` elements; LMC__PAD
@@ -25,8 +24,7 @@
  * counts[c] = elements of class c in base. The class of a changed element follows from
  * changed->before, even if base was changed later: so the lists have the lengths that count_classes
  * gave for changed->before. Most of the time is for counting the many unchanged elements, with
- * vectors as in count_classes. src and base are read exactly.
- */
+ * vectors as in count_classes. src and base are read exactly. */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Compares n elements, from number `from` on. Writes the numbers of elements that differ to
@@ -82,8 +80,7 @@ static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t
         changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
-/* Lists changes of elements [i, n); n_changed are listed already. A strip of both arrays is copied,
- * then compared. */
+/* Lists changes of elements [i, n); n_changed are listed already. Compares copies of a strip. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
@@ -241,8 +238,7 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 }
 #endif
 
-/* The state of rank_changes: the first n elements are done. `next` of them have changed, and
- * counts[c] of them are of class c. */
+/* The state of rank_changes after n elements: `next` have changed, and counts[c] are of class c. */
 typedef struct lmc__ranking {
     uint32_t *ones[LMC__MAX_CLASSES]; /* the place of the next rank of each class */
     lmc__changed changed;
@@ -320,31 +316,12 @@ LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASS
 LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
                                      const lmc__grouping *grouping)
 {
-    const unsigned n_classes = grouping->n_classes;
     uint8x16_t highest[LMC__MAX_CLASSES];
     uint64_t m[LMC__MAX_CLASSES];
-    unsigned p, c, j;
     lmc__set_highest_neon(highest, grouping);
     while (r->n + 64 <= n) {
-        uint8x16_t keys[4];
-        uint64_t before = 0;
-        LMC__UNROLL for (j = 0; j < 4; j++)
-        {
-            uint8x16_t b[8];
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_neon(r->base + (r->n + 16 * j) * width + 16 * p);
-            keys[j] = lmc__keys_neon(b, width);
-        }
-        for (c = 0; c < n_classes; c++) {
-            const uint64_t up_to =
-                vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(
-                                  vcleq_u8(keys[0], highest[c]), vcleq_u8(keys[1], highest[c]),
-                                  vcleq_u8(keys[2], highest[c]), vcleq_u8(keys[3], highest[c]))),
-                              0);
-            m[c] = up_to & ~before;
-            before = up_to;
-        }
-        lmc__rank_step(r, m, n_classes);
+        lmc__find_classes_neon(m, r->base + r->n * width, width, highest, grouping->n_classes);
+        lmc__rank_step(r, m, grouping->n_classes);
     }
 }
 

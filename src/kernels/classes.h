@@ -9,13 +9,10 @@
 #include "kernels/split_join.h"
 #include "kernels/strip.h"
 
-/*
- * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
- * counts[c] for each class c of the grouping.
+/* Classes of elements (spec 5.2), and count_classes: counts[c] becomes the size of class c in base.
  *
  * An element's class depends on the *key* of its prediction alone, so the block need not store it.
  * The classes are intervals of keys, one behind the other:
- *
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
@@ -33,8 +30,7 @@
  * class or in one before it. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads
  * it fill it, and only for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly.
- */
+ * base is read exactly. */
 
 #define LMC__TALLY_STEP 512u
 #define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
@@ -45,8 +41,7 @@ LMC__INLINE size_t lmc__tally_row(size_t n)
     return n / LMC__TALLY_STEP * LMC__TALLY_GROUPS + LMC__PAD;
 }
 
-/* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * the CRC-32C crc; next[c] of them are in class c. */
+/* What a loop of group or ungroup has done: n elements, their CRC-32C; next[c] are in class c. */
 typedef struct lmc__delta_progress {
     size_t n, next[LMC__MAX_CLASSES];
     uint32_t crc;
@@ -99,7 +94,6 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 /* low_bytes: the lowest byte of each element of `width` vectors. Each of log2(width) steps drops
  * every other byte. keys: a shift moves the key to the lowest byte. Here the width is 4. An
  * element, whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
- *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
  *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
@@ -148,46 +142,68 @@ LMC__DEFINE_KEYS(avx2, LMC__INLINE_AVX2, __m256i)
 LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 #undef LMC__DEFINE_KEYS
-
 #endif
 
 #if LMC__NEON
-/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: such a sum cannot
- * overflow in 255 steps. vaddlv adds the 16 bytes without overflow. */
-LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                              size_t n, unsigned width,
-                                              const lmc__grouping *grouping)
+/* Adds to up_to[c], for `sums` classes, how many keys are at most highest[c]; 16 divides n. A
+ * comparison gives -1 for true, which is subtracted from a sum of 8 bits; this cannot overflow in
+ * 255 steps. `sums` is a constant, so the sums stay in registers. */
+LMC__INLINE void lmc__count_keys_neon(size_t *up_to, const uint8_t *base, size_t n, unsigned width,
+                                      const uint8x16_t *highest, unsigned sums)
 {
-    const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* up_to[c]: elements of classes 0 .. c */
-    uint8x16_t highest[LMC__MAX_CLASSES];
+    size_t i, end;
     unsigned c;
-    lmc__set_highest_neon(highest, grouping);
-    while (i + 16 <= n) {
-        const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* before a sum can overflow */
-        uint8x16_t sum[LMC__MAX_CLASSES];
-        for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
-        for (; i < end; i += 16) {
+    for (i = 0; i < n;) {
+        uint8x16_t sum[8];
+        LMC__UNROLL for (c = 0; c < sums; c++) sum[c] = vdupq_n_u8(0);
+        for (end = i + lmc__min(255 * 16, n - i); i < end; i += 16) {
             const uint8x16_t keys = lmc__load_keys_neon(base + i * width, width);
-            /* minus -1 is plus 1 */
-            for (c = 0; c + 1 < n_classes; c++)
-                sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
+            LMC__UNROLL for (c = 0; c < sums; c++) sum[c] =
+                vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* a size_t has room for all elements */
-        for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
+        LMC__UNROLL for (c = 0; c < sums; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
-    up_to[n_classes - 1] = i;
-    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
-    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
+/* Passes of five or eight sums: most blocks have up to six classes, and the last needs none. */
 static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                     unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
+    const unsigned n_classes = grouping->n_classes;
+    const size_t whole = n & ~(size_t)15;
+    size_t up_to[LMC__MAX_CLASSES] = {0}; /* up_to[c]: elements of classes 0 .. c */
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    unsigned c;
     (void)tally;
-    LMC__FOR_WIDTH(lmc__count_classes_body_neon(counts, base, n, w, grouping));
+    memset(highest, 0, sizeof highest);
+    lmc__set_highest_neon(highest, grouping);
+    for (c = 0; c + 1 < n_classes; c += 8)
+        LMC__FOR_WIDTH(if (n_classes - c > 6)
+                           lmc__count_keys_neon(up_to + c, base, whole, w, highest + c, 8);
+                       else lmc__count_keys_neon(up_to + c, base, whole, w, highest + c, 5));
+    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
+    up_to[n_classes - 1] = whole;
+    lmc__count_elements(counts, base + whole * width, n - whole, width, grouping);
+    for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
+}
+
+/* m[c]: which of 64 elements are in class c. */
+LMC__INLINE void lmc__find_classes_neon(uint64_t m[LMC__MAX_CLASSES], const uint8_t *base,
+                                        unsigned width, const uint8x16_t *highest,
+                                        unsigned n_classes)
+{
+    uint8x16_t keys[4], one[4];
+    uint64_t before = 0;
+    unsigned j, c;
+    LMC__UNROLL for (j = 0; j < 4; j++) keys[j] = lmc__load_keys_neon(base + 16 * j * width, width);
+    for (c = 0; c + 1 < n_classes; c++) {
+        uint64_t up_to;
+        LMC__UNROLL for (j = 0; j < 4; j++) one[j] = vcleq_u8(keys[j], highest[c]);
+        up_to = lmc__to_bits_neon(one);
+        m[c] = up_to & ~before;
+        before = up_to;
+    }
+    m[c] = ~before;
 }
 #endif
 
@@ -420,8 +436,7 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
 }
 #endif
 
-/* The ones of a word are the elements of one group in one class. Their numbers in eight groups are
- * the bytes of a word, which is stored in the tally. */
+/* The ones of a word are the elements of one group in one class: their number goes to the tally. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)

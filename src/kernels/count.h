@@ -60,7 +60,6 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
         n -= part;
     }
 }
-
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
@@ -80,8 +79,7 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts the ones of each byte. Four of its results are added as bytes, which are 32 at most.
- * Then pairs of sums are added to wider lanes. */
+/* vcnt counts the ones of each byte. Four results are added as bytes (at most 32), then pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -93,8 +91,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by at most 128 in a step, so 32 bits suffice for masks of 2 GiB; the mask of a
-     * block has at most 2^22 bits */
+    /* a lane grows by at most 128 in a step; the mask of a block has at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -102,8 +99,7 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction counts 8 bytes. The last bytes, at most
- * 7, make a word of their own, in any order. */
+/* AVX2 has no popcount of vectors. The last bytes, at most 7, make a word of their own. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;

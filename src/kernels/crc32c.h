@@ -2,12 +2,10 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/tables.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
-/*
- * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
+/* CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
  * before p, or 0. The kernels of all tiers give the same result.
  *
  * Why a message can be cut into parts: apart from the inversions at both ends, its CRC is the
@@ -17,9 +15,9 @@
  *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
- * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
- */
+ * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right. */
 
+#ifndef LMC_NO_SNAPSHOT
 /* Product of two polynomials modulo the CRC's polynomial. */
 LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
@@ -33,7 +31,6 @@ LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-#ifndef LMC_NO_SNAPSHOT
 /* CRC of two messages, one after the other, from their CRCs. The inversions cancel out. */
 static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 {
@@ -46,8 +43,7 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 }
 #endif
 
-/*
- * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
+/* Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
  * behind it. In the end only the last 209 bits are left. Over GF(2) a square has the same terms
  * with twice the exponents. So three squarings give the rule for places of 8 bits, six for places
@@ -147,54 +143,36 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
     return ~lmc__crc_by_bits(crc, p, size);
 }
 
-/*
- * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
- * before. So a strip is cut into lanes, whose registers advance in turn. All registers except the
- * first start from 0. All are joined at the end:
- *
- *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
- *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
- */
+#if LMC__NEON || LMC__X86
+/* Lanes. A CRC instruction can start in each cycle, but waits two or three cycles for the register
+ * of the one before. So a strip is cut into four lanes, whose registers advance in turn. All
+ * registers except the first start from 0. All are joined at the end:
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | lane 3 ------> |
+ *       crc      ->  c0         ->   c1         ->    c2         ->    c3 */
 
+/* Adds word i of each lane. */
+LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+{
+    c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p + 8 * i));
+    c[1] = LMC__CRC_STEP8(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
+    c[2] = LMC__CRC_STEP8(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
+    c[3] = LMC__CRC_STEP8(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
+}
+
+/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). No product is
+ * reduced; one CRC instruction reduces the sum, and multiplies it by x^32. A product's x^0 is one
+ * bit below the top of 64 bits: one more x. The factors make up for both. */
+LMC__INLINE LMC__CRC uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+{
 #if LMC__NEON
-/* A crc32cx can start in each cycle and takes two or three cycles: so there are three lanes. */
-LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
-{
-    uint32_t c0 = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
-        uint32_t c1 = 0, c2 = 0;
-        size_t i;
-        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
-            c0 = LMC__CRC_STEP8(c0, lmc__load64(p + i));
-            c1 = LMC__CRC_STEP8(c1, lmc__load64(p + LMC__CRC_LANE3 + i));
-            c2 = LMC__CRC_STEP8(c2, lmc__load64(p + 2 * LMC__CRC_LANE3 + i));
-        }
-        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c1;
-        c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
-    }
-    for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[(c0 ^ *p) & 255];
-    return ~c0;
-}
-#endif
-
-#if LMC__X86
-/* Adds word i of each of four lanes: a crc32 instruction can start in each cycle, and takes three
- * cycles. */
-LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
-{
-    c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
-    c[1] = _mm_crc32_u64(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
-    c[2] = _mm_crc32_u64(c[2], lmc__load64(p + 2 * LMC__CRC_LANE4 + 8 * i));
-    c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
-}
-
-/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
- * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
- * One more factor x comes from the product itself: its x^0 is one bit below the top of 64 bits. The
- * factors compensate for both. */
-LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
-{
+    uint64_t sum = 0;
+    unsigned i;
+    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (c[0] >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
+                                                 ((0 - (c[1] >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
+                                                 ((0 - (c[2] >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
+                                                << i;
+    return LMC__CRC_STEP8(0, sum) ^ c[3];
+#else
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
                   shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
                   shift1 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT1);
@@ -202,9 +180,10 @@ LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
     x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), shift2, 0));
     x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), shift1, 0));
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+#endif
 }
 
-LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_t size)
+LMC__CRC static uint32_t LMC__VEC(crc32c)(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
     for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
@@ -213,24 +192,23 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
-    for (; size >= 8; p += 8, size -= 8) c[0] = _mm_crc32_u64(c[0], lmc__load64(p));
-    for (; size != 0; p++, size--) c[0] = _mm_crc32_u8((uint32_t)c[0], *p);
+    for (; size >= 8; p += 8, size -= 8) c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p));
+    for (; size != 0; p++, size--) c[0] = LMC__CRC_STEP1(c[0], *p);
     return ~(uint32_t)c[0];
 }
+#endif
 
-/*
- * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
+#if LMC__X86
+/* Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
  * PCLMULQDQ", 2009). 16 bytes can be removed if their product with x^(8d) is added to the 16 bytes
  * d places later: the CRC stays the same. The product fits in 16 bytes: the factor is reduced to 32
  * bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
- *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
  *                  |         '-----------------------------------> * x^2048 ^ w1
  *                  '-------------------------------------> * x^2048 ^ w0
  *
- * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
- * that are left go through the crc32 instruction.
+ * In the end v0 is folded onto v1, v2, v3, and three lanes onto the last: 16 bytes for crc32.
  *
  * The factors. The first eight bytes of a lane move by d + 8 bytes, so their factor is x^(8 d +
  * 64); the others move by d bytes: x^(8 d). A factor of 32 bits in the low half of a 64-bit word is
@@ -241,10 +219,7 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 /* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
 LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
-    const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
-                                          : vectors == 2 ? 1
-                                          : vectors == 4 ? 2
-                                                         : 3];
+    const uint64_t *fold = lmc__crc_folds[(vectors > 1) + (vectors > 2) + (vectors > 4)];
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold));
 }
 
@@ -266,8 +241,7 @@ LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __
     *start = _mm512_setzero_si512();
 }
 
-/* The vector that is xored with a message's first vector to continue from crc: the register is
- * added to the first 32 bits. */
+/* Xored with a message's first vector, to continue from crc: its first 32 bits are the register. */
 LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));

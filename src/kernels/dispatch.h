@@ -24,9 +24,8 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
-#define LMC__ATOMIC_LOAD(p)                                                                        \
-    (*(const lmc__kernels *volatile                                                                \
-           *)(p)) /* MSVC: volatile loads and stores of pointers are atomic */
+/* MSVC: volatile loads and stores of pointers are atomic */
+#define LMC__ATOMIC_LOAD(p) (*(const lmc__kernels *volatile *)(p))
 #define LMC__ATOMIC_STORE(p, v) (*(const lmc__kernels *volatile *)(p) = (v))
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     (LMC__ATOMIC_STORE(p, v), (void)(expected), 1) /* there is one table only */
@@ -36,7 +35,6 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 /* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
  * needed: a CPU also reports AVX-512 that the system has not enabled, whose instructions fault.
  * Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
- *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
@@ -53,13 +51,10 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI, VBMI2, GFNI, VPCLMULQDQ, VPOPCNTDQ: Ice Lake, Zen 4
-     * and later have all */
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI and the rest: Ice Lake, Zen 4 and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
-#endif
 
-#if LMC__X86
 /* The AVX2 table for this CPU. Leaf 7 ecx, bit 10, is VPCLMULQDQ, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
@@ -107,12 +102,31 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier. The loop ends at tier 0, scalar, which all builds have. */
-static const lmc__kernels *lmc__best_kernels(int tier)
+/* All tiers, the best first; their numbers have no order. All builds have the last, scalar. */
+static const struct lmc__tier {
+    enum lmc_tier tier;
+    const char *name;
+} lmc__tiers[] = {{LMC_TIER_AVX512, "avx512"},
+                  {LMC_TIER_AVX2, "avx2"},
+                  {LMC_TIER_NEON, "neon"},
+                  {LMC_TIER_SIMDE, "simde"},
+                  {LMC_TIER_SCALAR, "scalar"}};
+enum { LMC__N_TIERS = sizeof lmc__tiers / sizeof *lmc__tiers };
+
+/* The row of a tier; LMC__N_TIERS for an unknown one. */
+static unsigned lmc__find_tier(enum lmc_tier tier)
 {
-    const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
-    while (k == NULL) k = lmc__find_kernels((enum lmc_tier)-- tier);
-    return k;
+    unsigned row = 0;
+    while (row < LMC__N_TIERS && lmc__tiers[row].tier != tier) row++;
+    return row;
+}
+
+/* The table of a tier, or else of the next best one; of the best if the tier is unknown. */
+static const lmc__kernels *lmc__best_kernels(enum lmc_tier tier)
+{
+    unsigned row = lmc__find_tier(tier) % LMC__N_TIERS;
+    while (!lmc_tier_is_available(lmc__tiers[row].tier)) row++;
+    return lmc__find_kernels(lmc__tiers[row].tier);
 }
 
 /* The table in use; the first call chooses it. If another thread limits the tier between the load
@@ -122,7 +136,7 @@ static const lmc__kernels *lmc__get_kernels(void)
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
     if (k == NULL) {
         const lmc__kernels *chosen = NULL;
-        k = lmc__best_kernels(LMC_TIER_COUNT - 1);
+        k = lmc__best_kernels(LMC_TIER_BEST);
         if (!LMC__ATOMIC_STORE_ONCE(&lmc__active_kernels, &chosen, k)) k = chosen;
     }
     return k;
@@ -130,8 +144,8 @@ static const lmc__kernels *lmc__get_kernels(void)
 
 LMC_API const char *lmc_tier_name(enum lmc_tier tier)
 {
-    static const char *const names[LMC_TIER_COUNT] = {"scalar", "neon", "avx2", "avx512", "simde"};
-    return (unsigned)tier < LMC_TIER_COUNT ? names[tier] : "?";
+    const unsigned row = lmc__find_tier(tier);
+    return row < LMC__N_TIERS ? lmc__tiers[row].name : NULL;
 }
 
 LMC_API int lmc_tier_is_available(enum lmc_tier tier) { return lmc__find_kernels(tier) != NULL; }
@@ -140,9 +154,7 @@ LMC_API enum lmc_tier lmc_tier_current(void) { return lmc__get_kernels()->tier; 
 
 LMC_API void lmc_tier_limit(enum lmc_tier tier)
 {
-    LMC__ATOMIC_STORE(
-        &lmc__active_kernels,
-        lmc__best_kernels((unsigned)tier < LMC_TIER_COUNT ? (int)tier : LMC_TIER_COUNT - 1));
+    LMC__ATOMIC_STORE(&lmc__active_kernels, lmc__best_kernels(tier));
 }
 
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)

@@ -6,11 +6,8 @@
 #include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
-/*
- * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
- * is a number of `depth` bits, and the node is `depth` bit planes of ceil(n / 8) bytes each, the
- * most significant first:
- *
+/* Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
+ * is a number of `depth` bits, and the node is `depth` planes of ceil(n / 8) bytes, top bits first:
  *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
  *     plane 0         1 0 1 0 ...
  *     plane 1         0 1 1 0 ...
@@ -21,10 +18,8 @@
  * 2^depth entries and is not read beyond them. Both go through all planes once for each vector of
  * elements: a plane's bits are shifted out of, or into, the vector's bytes.
  *
- * There are no gaps between planes, and each step writes to all of them. A store of one byte too
- * many would overwrite the next plane, so the last step stores exactly the bytes that are left of
- * each plane. bits and the list must not overlap.
- */
+ * There are no gaps between planes, so a store of one byte too many would overwrite the next one:
+ * the last step stores exactly what is left of each. bits and the list must not overlap. */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
@@ -86,8 +81,7 @@ LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size
 
 #if LMC__X86
 /* Each plane's 64 bits are the mask for adding the plane's weight. One vpermb looks up among 64
- * symbols: therefore a flat node's depth is at most 6 (LMC__MAX_FLAT). The masked load reads no
- * entries behind 2^depth. */
+ * symbols: so LMC__MAX_FLAT is 6. The masked load reads no entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {

@@ -4,8 +4,7 @@
 #include "kernels/types.h"
 #include "kernels/vec.h"
 
-/*
- * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
+/* Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
  * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
  *     restore   symbols to elements
@@ -28,9 +27,7 @@
  *
  * q with its sign fits in 17 bits. A scale is the bits of an F32 with 8 significant bits, at least
  * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantised.h). All arrays are
- * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
- * dst and second, no arrays may overlap.
- */
+ * read and written exactly. dst and src need no alignment. Only dst and second may overlap. */
 
 #ifndef LMC_NO_QUANTIZE
 /* The scale that follows from an element's prediction: about the prediction's square root times a
@@ -47,8 +44,7 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
-/* Symbol 0 is q = 0 by definition, whatever min is. If min is not positive, another symbol may also
- * give q = 0, and so +0: 0 times a positive scale. */
+/* Symbol 0 is q = 0, whatever min is. Others may give 0, too, and so +0: scales are positive. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -129,8 +125,7 @@ LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
 }
 
-/* t: the distance from the lowest border, divided by the step: the number of the element's
- * interval. */
+/* t: the distance from the lowest border, in steps: the number of the element's interval. */
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
@@ -256,8 +251,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 #endif
 
 /* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
- * scalar code does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses
- * by it.
+ * scalar code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by it.
  *
  * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
  * numbers. Operators wrap around, also on signed numbers.
@@ -266,8 +260,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
- * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
- * leaves the rest to the scalar kernel. */
+ * memcpy of a constant size is an unaligned load or store. The scalar kernels do the rest. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
 typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -290,9 +283,8 @@ LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
-/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0, since scales
- * are positive. The conversion is exact (17 bits to 24), and so is the product (16 bits times
- * 8). */
+/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0: scales are
+ * positive. Conversion (17 bits to 24) and product (16 bits times 8) are exact. */
 LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                   lmc__i32v scale, int32_t min)
 {
@@ -309,7 +301,6 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
 /* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
  * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds
  * minus the scale are compared, so that the sum itself cannot overflow:
- *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
@@ -533,5 +524,4 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
 }
 #endif /* LMC_NO_ENCODER */
 #endif
-
 #endif /* LMC_NO_QUANTIZE */

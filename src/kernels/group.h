@@ -13,9 +13,7 @@
 #include "kernels/strip.h"
 #include "kernels/classes.h"
 
-/*
- * group: turns a block with a prediction into lists of residual bytes (spec 5.1, 5.2), in one pass:
- *
+/* group: turns a block with a prediction into lists of residual bytes (spec 5.1, 5.2), in one pass:
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
  *
@@ -26,7 +24,6 @@
  *
  * In each step the vector tiers bring the elements of a class together. Then each plane is stored
  * at the end of its list. Here is one plane of a step of eight elements in two classes:
- *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
  *     stored at the end of class 0's list       a d f g . . . .    next[0] += 4
@@ -39,8 +36,7 @@
  *
  * src and base are read exactly. They may change meanwhile, so they are read only once: lists and
  * CRC are of the same bytes. No arrays may overlap. The sizes of the lists come from count_classes
- * with the same grouping.
- */
+ * with the same grouping. */
 
 #ifndef LMC_NO_ENCODER
 /* Groups the m elements at src, which have numbers from done->n on; updates done. */
@@ -75,8 +71,7 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     memcpy(done->next, next, sizeof next);
 }
 
-/* Groups elements [done->n, n) one by one, a strip at a time. This defines group; the other tiers
- * end with it. */
+/* Groups elements [done->n, n), a strip at a time. This defines group; other tiers end with it. */
 static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                 const lmc__delta_block *block, lmc__delta_progress *done)
 {
@@ -302,8 +297,7 @@ LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, cons
             LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
                 lmc__store_avx512(rows.row[0][p] + from, v[h][p]);
         }
-        /* `here` without the elements above class c is class c. The last class's highest key is
-         * 255: no key is above it. */
+        /* `here` without what is above class c is class c; nothing is above the last (key 255). */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above0 = _mm512_cmpgt_epu8_mask(keys[0], highest[c]),
                             above1 = _mm512_cmpgt_epu8_mask(keys[1], highest[c]),

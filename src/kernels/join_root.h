@@ -2,7 +2,7 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
 #include "kernels/sum64.h"
@@ -11,9 +11,7 @@
 #include "kernels/merge.h"
 #include "kernels/strip.h"
 
-/*
- * join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
- *
+/* join_root: the last step of decoding a block, in one pass over it; the inverse of split_root:
  *   source->planes->row[0 .. width)
  *     |
  *     |   row[root->plane], if root is not NULL, is yet to be made:
@@ -24,17 +22,14 @@
  * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if a
  * strip has more. The row planes->row[root->plane] is not used.
  *
- * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
- * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
- * them.
+ * Rows and the mask are read exactly: raw planes are part of the input. root's sides are lists or
+ * constants, with an element for each zero or one of the mask. dst overlaps none of them.
  *
  * If streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
  * join_root once for each block, after it has checked the whole payload.
  *
  * If the output is far larger than the caches, streaming stores save half of the memory traffic:
- * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
- * CRC and sum must be computed before.
- */
+ * they do not read the lines that they write. But CRC and sum must be computed before. */
 
 /* The side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
@@ -88,20 +83,110 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done.crc, dst + done.n * width, (n - done.n) * width);
 }
 
-/* The tiers without a loop of their own: scalar, NEON, SIMDe. They do not stream. */
+/* The tiers without a loop of their own: scalar, SIMDe. They do not stream. */
 static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                                       size_t n, lmc__streaming streaming)
 {
     return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.sum);
 }
 
+#if LMC__NEON || LMC__X86
+/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
+typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
+
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
+ * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
+typedef struct lmc__side_cursor {
+    const uint8_t *at;
+    size_t mask;
+} lmc__side_cursor;
+
+/* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
+ * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
+LMC__INLINE lmc__side_cursor lmc__open_side(lmc__side side, size_t used, uint8_t constant[64])
+{
+    lmc__side_cursor cursor;
+    memset(constant, side.value, 64);
+    cursor.at = side.list ? side.list + used : constant;
+    cursor.mask = side.list ? ~(size_t)0 : 0;
+    return cursor;
+}
+#endif
+
+#if LMC__NEON
+/* All whole strips, at least one; the root, if any, is the top plane. While a strip is made, the
+ * CRC of the strip before is computed: vector and CRC instructions do not compete for units. */
+LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *dst,
+                                              const lmc__join_source *source, size_t n,
+                                              lmc__progress *done, uint64_t *sum, unsigned width)
+{
+    const size_t n_strip = LMC__STRIP_ELEMENTS(width);
+    const lmc__merged *const root = source->root;
+    const lmc__const_planes rows = *source->planes; /* copies, which no store of bytes can change */
+    const enum lmc__order order = source->order;
+    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    uint8_t constant[2][64];
+    lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
+    size_t i, j, n_right = lmc__join_strip(k, dst, source, 0, n_strip, 0);
+    uint8x16_t v[8], top[4];
+    unsigned p, h;
+    if (root) {
+        left = lmc__open_side(root->left, n_strip - n_right, constant[0]);
+        right = lmc__open_side(root->right, n_right, constant[1]);
+    }
+    for (i = n_strip;; i += n_strip) {
+        const uint8_t *const from = dst + (i - n_strip) * width;
+        if (sum) done->sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
+        if (i + n_strip > n) break;
+        for (j = i; j < i + n_strip; j += 64) {
+            LMC__UNROLL for (p = 0; p < 2 * width; p++)
+                lmc__crc_lanes(c, from + (j - i) * width / 4, p);
+            if (root) {
+                const size_t ones = lmc__merge64_neon(top, lmc__load64(root->mask + j / 8), left.at,
+                                                      right.at, top[0], top[0], 1, 1);
+                left.at += (64 - ones) & left.mask;
+                right.at += ones & right.mask;
+            }
+            LMC__UNROLL for (h = 0; h < 4; h++)
+            {
+                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                    root && p == width - 1 ? top[h] : vld1q_u8(rows.row[p] + j + 16 * h);
+                lmc__join_vectors_neon(v, width);
+                if (order)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        lmc__from_residuals_neon(v[p], width, order);
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    vst1q_u8(dst + (j + 16 * h) * width + 16 * p, v[p]);
+            }
+        }
+        c[0] = lmc__crc_join_lanes(c);
+        c[1] = c[2] = c[3] = 0;
+    }
+    done->n = i;
+    done->crc = lmc__crc32c_neon(~(uint32_t)c[0], dst + (i - n_strip) * width, LMC__STRIP_SIZE);
+}
+LMC__DEFINE_WIDTHS(lmc__join_root, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n,
+                    lmc__progress *done, uint64_t *sum),
+                   (k, dst, source, n, done, sum, width))
+
+/* Joins strip by strip if, rarely, the root is not the top plane. */
+static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
+                                    size_t n, lmc__streaming streaming)
+{
+    const unsigned width = source.width;
+    lmc__progress done = lmc__no_progress();
+    if (n >= LMC__STRIP_ELEMENTS(width) && (!source.root || source.root->plane == width - 1))
+        LMC__CALL_WIDTH(lmc__join_root, (k, dst, &source, n, &done, streaming.sum))
+    return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
+}
+#endif
+
 #if LMC__X86
-/*
- * AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
+/* AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
  * need bytes in memory, in four lanes a quarter of a strip apart. So a strip is made in a buffer.
  * While the next strip is made in another buffer, the first is drained: its CRC is computed, and it
  * is copied to dst. Vector and crc32 instructions do not compete for units. In time:
- *
  *   strip                 0        1        2             last
  *   made in buffer        0        1        0             last % 2
  *
@@ -113,52 +198,26 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *
  * Streaming stores need aligned addresses, but dst may start anywhere: `head` bytes before the
  * first aligned address. So the bytes that are copied while a strip is drained are shifted by head:
- *
  *   strip s in its buffer      |(head)|            ...                    |slack|
  *   copied to dst + head              |  vector | vector | ... | vector      |
  *
  * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
  * is made, its first vector is copied to the slack behind strip s, long before the last step of
- * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
- * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, so one vector
- * less of this strip is streamed.
+ * draining reads it. Normal stores, which may overlap others, write both ends of dst: a vector for
+ * the head of strip 0, and the last 32 bytes.
  *
  * Masks and planes are read exactly, since steps are whole. A list of the root is read in vectors
  * of 16 bytes from its current place, so up to 16 bytes of its slack. Other threads may see
  * streaming stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
-typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
-
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
- * addresses differ: else a load may wait until an earlier store to an address with the same low
- * bits has reached the cache. */
+ * addresses differ: else a load may wait for an earlier store with the same low bits. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
- * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
-typedef struct lmc__side_cursor {
-    const uint8_t *at;
-    size_t mask;
-} lmc__side_cursor;
-
-/* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
- * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
-LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
-                                                      uint8_t constant[64])
-{
-    lmc__side_cursor cursor;
-    memset(constant, side.value, 64);
-    cursor.at = side.list ? side.list + used : constant;
-    cursor.mask = side.list ? ~(size_t)0 : 0;
-    return cursor;
-}
-
-/* Copies `width` vectors from from + at to out + at, which is aligned. `from` is not: it is `head`
- * bytes behind the start of a buffer. */
+/* Copies `width` vectors from from + at, which is not aligned, to out + at, which is. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
                                             unsigned width)
 {
@@ -189,8 +248,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     lmc__store_avx2(dst, lmc__load_avx2(to));
     if (root) {
         mask = root->mask;
-        left = lmc__open_side_avx2(root->left, n_strip - n_right, constant[0]);
-        right = lmc__open_side_avx2(root->right, n_right, constant[1]);
+        left = lmc__open_side(root->left, n_strip - n_right, constant[0]);
+        right = lmc__open_side(root->right, n_right, constant[1]);
     }
     for (i = n_strip; i + n_strip <= n; i += n_strip) {
         uint8_t *const out = dst + (i - n_strip) * width + head;
@@ -199,8 +258,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch as many bytes of the next input as are written now: that is enough, because
-             * compressed data is shorter. */
+            /* Fetch as much of the next input as is written now: compressed data is shorter. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -265,8 +323,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC is as in
- * split_root, and dst is streamed as in strip.h.
+/* Steps of 64 elements, in registers; the root, if any, is the top plane. The CRC: see split_root.
  *
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
@@ -304,8 +361,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             v[width - 1] =
                 lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
-            /* Either way counts the zeros of m. Without streams gcc has no register for the mask if
-             * the constant 64 takes one. */
+            /* Either way counts zeros. Without streams gcc has no register for the constant 64. */
             if (left) left += streams || width == 1 ? 64 - ones : (size_t)_mm_popcnt_u64(~m);
             if (right) right += ones;
         } else {
@@ -335,8 +391,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
 }
 
 /* Two tests that would slow down each step are made here, once for each block: whether there is a
- * root, and whether dst is streamed. Order and sum are tested in the steps. For elements of 8 bytes
- * all tests are in the steps, which have 512 bytes. */
+ * root, and whether dst is streamed. Other tests, and all tests for 8 bytes, are in the steps. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \

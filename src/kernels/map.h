@@ -1,16 +1,15 @@
 #pragma once
 #include "base/platform.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
+#include "kernels/residual.h"
 
 /* map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
  * Both are accessed exactly. Encoders map symbols to ranks, the places of their leaves in the tree
  * (spec 6.2), and partition the ranks. The inverse map turns an escape's ranks into bytes. */
 
 #ifndef LMC_NO_ENCODER
-/* Four look-ups before four stores: a compiler must assume that a store changes src or the
- * table. */
+/* Four look-ups before four stores: for a compiler, a store may change src or the table. */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -25,29 +24,8 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
     for (; i < n; i++) dst[i] = table[src[i]];
 }
 
-#if LMC__NEON
-
-/* Four look-ups of 64 entries each, by places minus 0, 64, 128, 192. For places out of range tbl
- * gives 0, and tbx leaves the byte as it was: so exactly one look-up sets each byte. Subtraction
- * wraps around: places below 64 k become at least 64. The table takes 16 of the 32 registers. */
-static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
-{
-    const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
-                       t2 = lmc__load64_neon(table + 128), t3 = lmc__load64_neon(table + 192);
-    const uint8x16_t step = vdupq_n_u8(64);
-    size_t i;
-    for (i = 0; i + 16 <= n; i += 16) {
-        uint8x16_t v = vld1q_u8(src + i), out = vqtbl4q_u8(t0, v);
-        out = vqtbx4q_u8(out, t1, v = vsubq_u8(v, step));
-        out = vqtbx4q_u8(out, t2, v = vsubq_u8(v, step));
-        vst1q_u8(dst + i, vqtbx4q_u8(out, t3, vsubq_u8(v, step)));
-    }
-    lmc__map_scalar(dst + i, src + i, n - i, table);
-}
-#endif
-
-#if LMC__AVX2_TEXT
-/* AVX2 looks up among only 16 entries, so the table is 16 rows of 16. But the table is a
+#if LMC__NEON || LMC__X86
+/* AVX2 and NEON look up among only 16 entries, so the table is 16 rows of 16. But the table is a
  * permutation, and most of its rows just count up: there, the distance between an entry and its
  * place is constant. One shuffle, by a place's upper 4 bits, finds the row's distance. For each row
  * that does not count up, a shuffle by the lower 4 bits adds corrections. All sums are modulo 256.
@@ -61,51 +39,97 @@ typedef struct lmc__rows {
     unsigned n;           /* rows to correct */
     uint8_t first[16];    /* places where they start */
     uint8_t more[16][16]; /* what is added there: entry - place - distance */
+#if LMC__X86
+    uint8_t steps[16][16]; /* for look_up_rows, if there are many rows to correct */
+#endif
 } lmc__rows;
 
-LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
+/* With more rows to correct than this, AVX2 is faster with look_up_rows. */
+#define LMC__MANY_ROWS 8u
+
+LMC__STATIC_VEC void lmc__set_rows(lmc__rows *rows, const uint8_t *table)
 {
-    const __m128i up = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    unsigned i;
+    unsigned i, j;
     rows->n = 0;
     for (i = 0; i < 16; i++) {
-        const __m128i row = _mm_loadu_si128((const __m128i *)(const void *)(table + 16 * i));
-        const __m128i more =
-            _mm_sub_epi8(_mm_sub_epi8(row, up), _mm_set1_epi8((char)table[16 * i]));
+        uint8_t more[16];
+        for (j = 0; j < 16; j++) more[j] = (uint8_t)(table[16 * i + j] - table[16 * i] - j);
         rows->distance[i] = (uint8_t)(table[16 * i] - 16 * i);
-        if (_mm_movemask_epi8(_mm_cmpeq_epi8(more, _mm_setzero_si128())) == 0xFFFF) continue;
+        if ((lmc__load64(more) | lmc__load64(more + 8)) == 0) continue;
         rows->first[rows->n] = (uint8_t)(16 * i);
-        _mm_storeu_si128((__m128i *)(void *)rows->more[rows->n++], more);
+        memcpy(rows->more[rows->n++], more, 16);
     }
+#if LMC__X86
+    for (i = 0; i < 256 && rows->n > LMC__MANY_ROWS; i++)
+        rows->steps[i / 16][i % 16] = (uint8_t)(table[i] ^ (i % 128 < 16 ? 0 : table[i - 16]));
+#endif
 }
 
-/* 32 bytes. The loop corrects one row in each iteration. */
-LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
+#if LMC__X86
+/* Looks up in all rows, like most trees of fp8 and int8 need. A shuffle gives 0 if bit 7 of a place
+ * is set, and else uses the lower 4 bits. From a place in row r < 8, each turn subtracts 16: rows 0
+ * to r give an entry, those behind them 0, because the difference saturates. A row has
+ * what changes against the row before it (xor), so all turns together give the entry of row r. The
+ * upper 128 places, of which bit 7 is set, take the same turns with this bit flipped. */
+LMC__INLINE_AVX2 __m256i lmc__look_up_rows_avx2(const lmc__rows *rows, __m256i v)
 {
-    const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
-    __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
+    const __m256i row = _mm256_set1_epi8(16);
+    __m256i low = v, high = _mm256_xor_si256(v, _mm256_set1_epi8(-128)),
+            out[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     unsigned i;
-    for (i = 0; i < rows->n; i++) {
-        /* v ^ first is below 16 in this row only. In all other rows adding 0x70, saturated, sets
-         * bit 7, so the shuffle gives 0 */
-        const __m256i place = _mm256_adds_epu8(
-            _mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
-        out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
+    LMC__UNROLL for (i = 0; i < 8; i++)
+    {
+        out[0] =
+            _mm256_xor_si256(out[0], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->steps[i]), low));
+        out[1] = _mm256_xor_si256(
+            out[1], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->steps[i + 8]), high));
+        low = _mm256_subs_epi8(low, row);
+        high = _mm256_subs_epi8(high, row);
     }
-    return out;
+    return _mm256_xor_si256(out[0], out[1]);
+}
+#endif
+
+/* As many vectors as partition_step sorts. The loop corrects one row in each iteration. */
+LMC__INLINE_VEC void LMC__VEC(map_step)(const lmc__rows *rows, lmc__vector v[LMC__VECTORS_SORTED])
+{
+    const lmc__vector distance = LMC__VEC(load_row)(rows->distance);
+    lmc__vector out[LMC__VECTORS_SORTED];
+    unsigned i, j;
+#if LMC__X86
+    if (rows->n > LMC__MANY_ROWS) {
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) v[j] =
+            LMC__VEC(look_up_rows)(rows, v[j]);
+        return;
+    }
+#endif
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) out[j] = LMC__VEC(plus)(
+        v[j], LMC__VEC(shuffle)(distance, (lmc__vector)((LMC__VEC(u8s))v[j] >> 4)), 1);
+    for (i = 0; i < rows->n; i++) {
+        const lmc__vector first = LMC__VEC(splat)(rows->first[i]),
+                          more = LMC__VEC(load_row)(rows->more[i]);
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) out[j] =
+            LMC__VEC(plus)(out[j], LMC__VEC(shuffle)(more, LMC__VEC(place_in_row)(v[j], first)), 1);
+    }
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) v[j] = out[j];
 }
 
-LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
-                                    const uint8_t *table)
+LMC__STATIC_VEC void LMC__VEC(map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
+    lmc__vector v[LMC__VECTORS_SORTED];
     lmc__rows rows;
     size_t i;
-    lmc__set_rows_avx2(&rows, table);
-    for (i = 0; i + 32 <= n; i += 32)
-        lmc__store_avx2(dst + i, lmc__map_step_avx2(&rows, lmc__load_avx2(src + i)));
+    unsigned j;
+    lmc__set_rows(&rows, table);
+    for (i = 0; i + sizeof v <= n; i += sizeof v) {
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) v[j] =
+            LMC__VEC(load)(src + i + LMC__VECTOR_SIZE * j);
+        LMC__VEC(map_step)(&rows, v);
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++)
+            LMC__VEC(store)(dst + i + LMC__VECTOR_SIZE * j, v[j]);
+    }
     lmc__map_scalar(dst + i, src + i, n - i, table);
 }
-
 #endif
 
 #if LMC__X86

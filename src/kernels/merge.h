@@ -7,10 +7,8 @@
 #include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
-/*
- * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). This decodes one node
- * of a mask tree: the inverse of partition. A side may be a constant instead of a list. dst is a
- * list, mask is read exactly.
+/* merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). The inverse of
+ * partition, for one node. A side may be a constant. dst is a list, mask is read exactly.
  *
  *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
  *     left   3 4 4 1
@@ -22,8 +20,7 @@
  *
  * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
  * before, and made lists of that length. A step may read up to 64 bytes behind the end of a list:
- * the list's slack. dst is written in whole groups, too, so it must not overlap the sides.
- */
+ * the list's slack. dst is written in whole groups, too, so it must not overlap the sides. */
 
 /* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
  * leaves them (the right side from the upper end down), and undoes the sort. If the left side is
@@ -77,45 +74,31 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
                                       vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
         if (has_left) x.val[0] = vld1q_u8(a - before + 16 * (j));                                  \
         if (has_right) x.val[1] = vld1q_u8(b + before);                                            \
-        vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
+        out[j] = vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high)));                        \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once, so every place in this half is right.
- * The last step may be short; its mask is zero behind n, but it stores 64 bytes. Between two
- * constants each bit, spread to a byte, chooses. */
-LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                      lmc__side right, int has_left, int has_right)
+/* 64 elements, whose bits are m. A constant fills its half of x once, so every place in this half
+ * is right. Between two constants each bit, spread to a byte, chooses. Returns the ones of m. */
+LMC__INLINE size_t lmc__merge64_neon(uint8x16_t out[4], uint64_t m, const uint8_t *a,
+                                     const uint8_t *b, uint8x16_t l, uint8x16_t r, int has_left,
+                                     int has_right)
 {
-    const uint8_t *a = left.list, *b = right.list;
+    const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
+    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+    const uint8x16_t bits = lmc__load_bits_neon(m);
     uint8x16x2_t x;
     unsigned j;
-    x.val[0] = vdupq_n_u8(left.value);
-    x.val[1] = vdupq_n_u8(right.value);
-    for (;; n -= 64, mask += 8, dst += 64) {
-        const uint64_t m = lmc__load_mask(mask, 0, n);
-        const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
-        const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
-        if (!has_left && !has_right) {
-            const uint8x16_t bits = lmc__load_bits_neon(m);
-            LMC__UNROLL for (j = 0; j < 4; j++) lmc__store_neon(
-                dst + 16 * j, vbslq_u8(lmc__spread_neon(bits, j), x.val[1], x.val[0]));
-        } else {
-            LMC__MERGE16(0);
-            LMC__MERGE16(1);
-            LMC__MERGE16(2);
-            LMC__MERGE16(3);
-        }
-        if (n <= 64) return;
-        if (has_left) a += 64 - (ones >> 56);
-        if (has_right) b += ones >> 56;
+    x.val[0] = l;
+    x.val[1] = r;
+    if (has_left || has_right) {
+        LMC__MERGE16(0);
+        LMC__MERGE16(1);
+        LMC__MERGE16(2);
+        LMC__MERGE16(3);
+    } else {
+        LMC__UNROLL for (j = 0; j < 4; j++) out[j] = vbslq_u8(lmc__spread_neon(bits, j), r, l);
     }
-}
-
-static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                            lmc__side right)
-{
-    LMC__FOR_SIDES(left.list, right.list,
-                   lmc__merge_body_neon(dst, mask, n, left, right, has_left, has_right));
+    return (size_t)(ones >> 56);
 }
 #endif
 
@@ -123,7 +106,6 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 
 /* 32 elements, in halves of 16, because a byte shuffle works within 16 bytes. The mask's bits are
  * bytes 0 or -1, so the sum s up to and including an element is minus the number of ones so far:
- *
  *     an element of the left   is number i + s      of those that its half takes from the left
  *     one of the right         is number -s - 1 = ~s
  *
@@ -167,43 +149,45 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
         lmc__merge_spread_avx2(lmc__spread_avx2(bits, 1), c3 - c2, a, b, l, r, has_left, has_right);
     return (size_t)_mm_popcnt_u64(m);
 }
+#endif
 
-/* A step depends on the step before only by a and b, which a popcount of the mask moves. The last
- * step may be short: its mask is zero behind n, but it stores 64 bytes. */
-LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
-                                           lmc__side left, lmc__side right, int has_left,
-                                           int has_right)
+#if LMC__NEON || LMC__AVX2_TEXT
+/* A step depends on the step before only by a and b, which the ones of the mask move. The last step
+ * may be short: its mask is zero behind n, but it stores 64 bytes. */
+LMC__INLINE_VEC void LMC__VEC(merge_body)(uint8_t *dst, const uint8_t *mask, size_t n,
+                                          lmc__side left, lmc__side right, int has_left,
+                                          int has_right)
 {
-    const __m256i l = lmc__splat_avx2(left.value), r = lmc__splat_avx2(right.value);
+    const lmc__vector l = LMC__VEC(splat)(left.value), r = LMC__VEC(splat)(right.value);
     const uint8_t *a = left.list, *b = right.list;
-    __m256i out[2];
+    lmc__vector out[LMC__VECTORS_OF_64];
     size_t i;
+    unsigned j;
     for (i = 0; i + 64 <= n; i += 64) {
         const size_t ones =
-            lmc__merge64_avx2(out, lmc__load64(mask + i / 8), a, b, l, r, has_left, has_right);
-        lmc__store_avx2(dst + i, out[0]);
-        lmc__store_avx2(dst + i + 32, out[1]);
+            LMC__VEC(merge64)(out, lmc__load64(mask + i / 8), a, b, l, r, has_left, has_right);
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++)
+            LMC__VEC(store)(dst + i + LMC__VECTOR_SIZE * j, out[j]);
         if (has_left) a += 64 - ones;
         if (has_right) b += ones;
     }
     if (i == n) return;
-    (void)lmc__merge64_avx2(out, lmc__load_mask(mask, i, n), a, b, l, r, has_left, has_right);
-    lmc__store_avx2(dst + i, out[0]);
-    lmc__store_avx2(dst + i + 32, out[1]);
+    (void)LMC__VEC(merge64)(out, lmc__load_mask(mask, i, n), a, b, l, r, has_left, has_right);
+    for (j = 0; j < LMC__VECTORS_OF_64; j++)
+        LMC__VEC(store)(dst + i + LMC__VECTOR_SIZE * j, out[j]);
 }
 
-LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                      lmc__side right)
+LMC__STATIC_VEC void LMC__VEC(merge)(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
+                                     lmc__side right)
 {
     LMC__FOR_SIDES(left.list, right.list,
-                   lmc__merge_body_avx2(dst, mask, n, left, right, has_left, has_right));
+                   LMC__VEC(merge_body)(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
 #if LMC__X86
 /* vpexpandb is the merge of one side: it puts consecutive bytes at the places of the mask's ones
  * and leaves the other places as they are. So the right side is expanded onto the left one:
- *
  *     m                            0 1 0 0 1 1 0 1
  *     v = expand(x, ~m, a)         A . B C . . D .
  *     expand(v, m, b)              A R B C S T D U */

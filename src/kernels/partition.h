@@ -7,9 +7,8 @@
 #include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
-/*
- * partition: bit i of mask = (src[i] >= split); elements with a 0 go to the list left, those with a
- * 1 to the list right, in order. This encodes one node of a mask tree.
+/* partition: bit i of mask = (src[i] >= split); elements with a 0 go to the list left, those with a
+ * 1 to the list right, in order. This encodes one node of a mask tree. split 0: the mask is given.
  *
  *     src    3 9 4 4 8 9 1 7        split 7
  *     mask   0 1 0 0 1 1 0 1
@@ -17,14 +16,11 @@
  *     right  9 8 9 7
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
- * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * src has ranks, the place of each symbol's leaf in the tree. So the leaves below a node have
- * consecutive ranks.
+ * src. mask is read or written exactly; unused bits of its last byte are zero. Returns the number
+ * of ones. src has ranks, the places of symbols' leaves in the tree: consecutive below a node.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
- * vectors. What a store writes behind the end of its part is overwritten by the next store, or lies
- * in the slack of the list:
- *
+ * vectors. What is stored behind a part is overwritten by the next store, or is in the slack:
  *     sorted by 8     l l l l l r r r    l l r r r r r r
  *     to left         l l l l l . . .    stored at 0
  *                                l l . . . . . .         stored at 5
@@ -33,8 +29,7 @@
  *
  * left may be src: when a vector, elements [i, i + V), is in a register, at most i elements have
  * been stored to the left. So the vector's store to the left ends at i + V or before, and the next
- * load begins at i + V. right must not be src.
- */
+ * load begins at i + V. right must not be src. */
 
 #ifndef LMC_NO_ENCODER
 /* Eight elements at a time; this defines partition. Mask bits behind n are 0. */
@@ -46,9 +41,9 @@ LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *ri
     size_t i, n_right = 0;
     for (i = 0; i < n; i += 8) {
         uint64_t v = lmc__load64(src + i);
-        unsigned m = lmc__compare8(v, s);
+        unsigned m = split ? lmc__compare8(v, s) : mask[i >> 3];
         if (n - i < 8) m &= (1u << (n - i)) - 1;
-        mask[i >> 3] = (uint8_t)m;
+        if (split) mask[i >> 3] = (uint8_t)m;
         if (has_left || has_right) v = lmc__sort8(v, m);
         if (has_left) lmc__store64(left + (i - n_right), v);
         if (has_right) lmc__store64(right + n_right, lmc__reverse8(v));
@@ -72,14 +67,12 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
  * 1 in m to the right. A side that is NULL is not wanted. Returns the new n_right. A shuffle sorts
  * eight at a time: zeros to the lower half, ones to the upper. All places are computed first, so no
  * store waits:
- *
  *     m               byte 0    byte 1    byte 2    byte 3
  *     ones before       0         r1        r2        r3
  *     to right at       0         r1        r2        r3         from n_right on
  *     to left at        0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * All stores to a side are within one step's size from the place of the first store. split_root
- * uses this step too. */
+ * All stores to a side are within one step's size from its first. split_root uses this, too. */
 #define LMC__EIGHTS_SORTED (LMC__VECTORS_SORTED * LMC__VECTOR_SIZE / 8)
 LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, size_t n_left,
                                                 size_t n_right, const lmc__vector *v,
@@ -104,7 +97,7 @@ LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, s
  * always loads 64 bytes: up to 63 of them are slack of the list. */
 LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                              const uint8_t *src, size_t n, lmc__vector split,
-                                             size_t done, size_t n_right)
+                                             size_t done, size_t n_right, int is_given)
 {
     lmc__vector v[LMC__VECTORS_OF_64], one[LMC__VECTORS_OF_64];
     uint64_t m;
@@ -112,9 +105,9 @@ LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8
     LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++)
     {
         v[j] = LMC__VEC(load)(src + LMC__VECTOR_SIZE * j);
-        one[j] = LMC__VEC(not_below)(v[j], split);
+        if (!is_given) one[j] = LMC__VEC(not_below)(v[j], split);
     }
-    m = lmc__store_mask(mask, LMC__VEC(to_bits)(one), n);
+    m = is_given ? lmc__load_mask(mask, 0, n) : lmc__store_mask(mask, LMC__VEC(to_bits)(one), n);
     LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j += LMC__VECTORS_SORTED) n_right =
         LMC__VEC(partition_step)(left, right, done + LMC__VECTOR_SIZE * j - n_right, n_right, v + j,
                                  (lmc__vector_bits)(m >> LMC__VECTOR_SIZE * j));
@@ -123,16 +116,18 @@ LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8
 
 LMC__INLINE_VEC size_t LMC__VEC(partition_body)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                 const uint8_t *src, size_t n, unsigned split,
-                                                int has_left, int has_right)
+                                                int has_left, int has_right, int is_given)
 {
     const lmc__vector s = LMC__VEC(splat)(split);
     size_t i, n_right = 0;
     if (!has_left) left = NULL;
     if (!has_right) right = NULL;
     for (i = 0; i + 64 <= n; i += 64)
-        n_right = LMC__VEC(partition64)(mask + i / 8, left, right, src + i, 64, s, i, n_right);
+        n_right =
+            LMC__VEC(partition64)(mask + i / 8, left, right, src + i, 64, s, i, n_right, is_given);
     if (i < n)
-        n_right = LMC__VEC(partition64)(mask + i / 8, left, right, src + i, n - i, s, i, n_right);
+        n_right = LMC__VEC(partition64)(mask + i / 8, left, right, src + i, n - i, s, i, n_right,
+                                        is_given);
     return n_right;
 }
 
@@ -140,9 +135,10 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
                                            const uint8_t *src, size_t n, unsigned split)
 {
     size_t n_right;
-    LMC__FOR_SIDES(
-        left, right,
-        n_right = LMC__VEC(partition_body)(mask, left, right, src, n, split, has_left, has_right));
+    if (split == 0) return LMC__VEC(partition_body)(mask, left, right, src, n, 0, 1, 1, 1);
+    LMC__FOR_SIDES(left, right,
+                   n_right = LMC__VEC(partition_body)(mask, left, right, src, n, split, has_left,
+                                                      has_right, 0));
     return n_right;
 }
 #endif
@@ -170,7 +166,7 @@ LMC__INLINE_AVX512 void lmc__partition_step_avx512(uint8_t *left, uint8_t *right
 
 LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                      const uint8_t *src, size_t n, unsigned split,
-                                                     int has_left, int has_right)
+                                                     int has_left, int has_right, int is_given)
 {
     const __m512i s = lmc__splat_avx512(split);
     size_t i, n_left = 0, n_right = 0;
@@ -178,13 +174,16 @@ LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *lef
     if (!has_right) right = NULL;
     for (i = 0; i + 64 <= n; i += 64) {
         const __m512i v = lmc__load_avx512(src + i);
-        const __mmask64 m = _mm512_cmpge_epu8_mask(v, s); /* m[j] = v[j] >= split */
-        lmc__store64(mask + i / 8, m);
+        const uint64_t m = is_given ? lmc__load64(mask + i / 8)
+                                    : _mm512_cmpge_epu8_mask(v, s); /* m[j] = v[j] >= split */
+        if (!is_given) lmc__store64(mask + i / 8, m);
         lmc__partition_step_avx512(left, right, &n_left, &n_right, v, m);
     }
     if (i < n) {
         const __m512i v = lmc__load_avx512(src + i);
-        const uint64_t m = lmc__store_mask(mask + i / 8, _mm512_cmpge_epu8_mask(v, s), n - i);
+        const uint64_t m = is_given
+                               ? lmc__load_mask(mask, i, n)
+                               : lmc__store_mask(mask + i / 8, _mm512_cmpge_epu8_mask(v, s), n - i);
         lmc__partition_step_avx512(left, right, &n_left, &n_right, v, m);
     }
     return n_right;
@@ -194,9 +193,10 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
                                                 const uint8_t *src, size_t n, unsigned split)
 {
     size_t n_right;
+    if (split == 0) return lmc__partition_body_avx512(mask, left, right, src, n, 0, 1, 1, 1);
     LMC__FOR_SIDES(left, right,
                    n_right = lmc__partition_body_avx512(mask, left, right, src, n, split, has_left,
-                                                        has_right));
+                                                        has_right, 0));
     return n_right;
 }
 #endif

@@ -3,7 +3,7 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "kernels/tables.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/residual.h"
 #include "kernels/crc32c.h"
@@ -11,8 +11,7 @@
 #include "kernels/strip.h"
 #include "kernels/classes.h"
 
-/*
- * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
+/* patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
  * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
  * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
  * bytes; the element of base and this residual give the element of dst. dst may be base; then only
@@ -25,10 +24,8 @@
  * tally was filled by count_classes of the same table, for the same base and grouping. With it,
  * elements that have not changed are only copied and added to the CRC.
  *
- * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far both arrays are read; LMC__PAD bytes behind this end may be read, too. A number
- * beyond the class's elements changes nothing.
- */
+ * Numbers ascend strictly in each class; LMC__NO_CHANGE, at the end, decides how far both arrays
+ * are read; LMC__PAD more bytes may be. A number beyond the class's elements changes nothing. */
 
 /* Notes element i before it changes. */
 LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
@@ -99,11 +96,88 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
     return lmc__patch_rest(k, dst, changes, &block, &done, undo);
 }
 
+#if LMC__NEON || LMC__X86
+/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
+LMC__INLINE_VEC unsigned LMC__VEC(find_one)(uint64_t m, unsigned rank)
+{
+    const uint64_t ones = LMC__ONES8, high = ones << 7;
+#if LMC__NEON
+    const uint64_t up_to = lmc__begin_ones_neon(m);
+#else
+    const uint64_t pairs = m - (m >> 1 & ones * 0x55),
+                   quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
+                   up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
+#endif
+    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    const unsigned shift =
+                       8 * (unsigned)__builtin_popcountll(((rank * ones | high) - up_to) & high),
+                   before = (unsigned)(up_to << 8 >> shift & 255);
+    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
+}
+#endif
+
+#if LMC__NEON
+/* Steps of 64 elements. A change is found by its rank in its class's mask; all masks of a step are
+ * made before it changes an element, so dst may be base. */
+LMC__INLINE void lmc__patch_steps_neon(uint8_t *dst, const lmc__patches *changes,
+                                       const lmc__delta_block *block, size_t n, unsigned width,
+                                       const uint8x16_t *highest, lmc__patch_progress *done,
+                                       lmc__undo *undo)
+{
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const lmc__patches from = *changes;
+    const unsigned n_classes = own.grouping->n_classes;
+    uint64_t m[LMC__MAX_CLASSES];
+    size_t i;
+    unsigned c;
+    for (i = done->n; i < n; i += 64) {
+        lmc__find_classes_neon(m, own.base + i * width, width, highest, n_classes);
+        if (dst != own.base) memcpy(dst + i * width, own.base + i * width, 64 * width);
+        for (c = 0; c < n_classes; c++) {
+            const uint32_t first = done->seen[c],
+                           end = first + (uint32_t)__builtin_popcountll(m[c]);
+            done->seen[c] = end;
+            while (from.at[c][done->next[c]] < end) {
+                const uint32_t next = done->next[c]++;
+                const size_t at = i + lmc__find_one_neon(m[c], from.at[c][next] - first);
+                const uint64_t b = lmc__load_element(own.base, at, width);
+                lmc__note_undo(undo, at, b, width);
+                lmc__store_element(
+                    dst, at,
+                    lmc__restore_element(lmc__load_element(from.residual[c], next, width), b, width,
+                                         own.order),
+                    width);
+            }
+        }
+    }
+    done->n = n;
+}
+
+static uint32_t lmc__patch_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
+                                const lmc__patches *changes, size_t n, unsigned width,
+                                enum lmc__order order, const lmc__grouping *grouping,
+                                const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
+{
+    const lmc__delta_block block = {base, n, width, order, grouping};
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    lmc__patch_progress done;
+    size_t i, end;
+    (void)tally;
+    (void)streaming;
+    memset(&done, 0, sizeof done);
+    lmc__set_highest_neon(highest, grouping);
+    for (i = 0; i + 64 <= n; i = end) {
+        end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)63);
+        LMC__FOR_WIDTH(lmc__patch_steps_neon(dst, changes, &block, end, w, highest, &done, undo));
+        done.crc = k->crc32c(done.crc, dst + i * width, (end - i) * width);
+    }
+    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
+}
+#endif
+
 #if LMC__X86
-/*
- * In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
+/* In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
  * bytes say how many elements of the class each group of 64 has:
- *
  *     of class c           2        2        2                 difference of two rows of the tally
  *     up_to                       2        4        6
  *     at - seen = 3  -->  up_to <= 3 holds once: group 1, in which it is number 3 - 2 = 1
@@ -111,8 +185,7 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *                                      ^
  *
  * dst may be base, and a changed element may get another key, while the keys of its group may be
- * needed again. So elements are written only when all changes of a chunk are computed.
- */
+ * needed again. So elements are written only when all changes of a chunk are computed. */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
@@ -128,9 +201,8 @@ typedef struct lmc__pending {
     uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
-/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
- * last class, which has no row, these are all 64. here: -1 for groups that the block has, else
- * 0. */
+/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on: all 64
+ * for the last class, which has no row. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -212,24 +284,11 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
-LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
-{
-    const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
-    const uint64_t pairs = m - (m >> 1 & ones * 0x55),
-                   quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
-                   up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
-    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
-    const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
-                   before = (unsigned)(up_to << 8 >> shift & 255);
-    return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
-}
-
 /* The same, by pdep if that is fast: it is microcoded on Zen 1 and 2. */
 LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
     if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
-    return lmc__find_one_by_sums(m, rank);
+    return lmc__find_one_avx2(m, rank);
 }
 
 /* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
@@ -361,9 +420,8 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* Restores the whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
- * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
- * copied. */
+/* Restores the whole steps of the tally, then the rest. A strip is copied first, unless dst is
+ * base: to dst or, if it is streamed, to a buffer, aligned so that loads cross no lines. */
 #define LMC__END_STRIP(isa, streams)                                                               \
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \

@@ -3,14 +3,10 @@
 #include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
-/*
- * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
- * W = 8 * width bits; zigzag turns small differences in either direction into small numbers: 0, -1,
- * 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
+/* The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
+ * W = 8 * width bits; zigzag makes small differences small numbers: 0, -1, 1, -2 become 0, 1, 2, 3.
  *
- * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns,
- * NaN and -0 included:
- *
+ * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns:
  *     sign      x = v ^ (base's sign bit): both signs are now relative to the prediction's. So the
  *               prediction is positive: as an integer, base without its sign bit
  *     order     where x is negative, the float falls as its other bits rise: flip these bits, and
@@ -18,8 +14,7 @@
  *     distance  d = x - base modulo 2^W
  *
  * With prediction 0 all this is a rotation to the left by one bit: x = v; where v is negative, the
- * second step flips all bits but the sign, and zigzag flips them back.
- */
+ * second step flips all bits but the sign, and zigzag flips them back. */
 
 #ifndef LMC_NO_ENCODER
 LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, enum lmc__order order)

@@ -7,26 +7,18 @@
 #include "kernels/vec_avx512.h"
 #include "kernels/residual.h"
 
-/*
- * split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i].
- * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read
- * and written exactly; they may have any alignment, and must not overlap. The residual of a float
- * is the float rotated left by one bit. For bf16 and fp32 the top byte is then the exponent, and
- * the sign is the lowest bit:
- *
+/* split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i]. join: the
+ * inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read and
+ * written exactly, at any alignment, and must not overlap. The residual of a float is the float
+ * rotated left by one bit, so the top byte of bf16 and fp32 is the exponent:
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
  *                 row[1]   row[0]                              row[3]   row[2] row[1] row[0]
  *
- * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
- * mantissas hardly do.
- *
- * Both are called directly for samples, and for elements behind the loops of split_root and
- * join_root.
- */
+ * Exponents of weights are few and unequal: the top row compresses; signs, mantissas hardly do.
+ * Both are called for samples, and for what the loops of split_root and join_root leave. */
 
-/* Constant widths let the compiler unroll the called functions: `statement` may use w, the width as
- * a constant. */
+/* Constant widths let the compiler unroll the called functions: `statement` uses w, the width. */
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
     case 1: LMC__WITH(w, 1, statement)                                                             \
@@ -58,8 +50,7 @@
     }
 
 /* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
- * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, is
- * faster. */
+ * bytes are then processed by sixteen in such loops; elsewhere by eight, in words. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
     (defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__ALTIVEC__) ||        \
@@ -70,8 +61,7 @@
 #endif
 #endif
 
-/* The inverse of lmc__split_body. Rows are read exactly: natural planes and raw ones are in a
- * decoder's input, which may end behind them. */
+/* The inverse of lmc__split_body. Rows are read exactly: some end where a decoder's input ends. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
 {
@@ -148,7 +138,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
                 const uint16_t x = order == LMC__ORDER_INTEGER
                                        ? (uint16_t)(e[j] ^ ((0u - (e[j] >> 15)) & 0x7FFF))
                                        : e[j];
-                const uint16_t r = order ? (uint16_t)(x << 1 | x >> 15) : x;
+                const uint16_t r = (uint16_t)(order ? x << 1 | x >> 15 : x);
                 low[j] = (uint8_t)r;
                 high[j] = (uint8_t)(r >> 8);
             }
@@ -160,8 +150,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
         lmc__split8(v, src + i * width, width, order);
         for (p = 0; p < width; p++) lmc__store64(planes->row[p] + i, v[p]);
     }
-    /* 1 to 7 elements, filled up with zeros: these become zeros behind each row, which are not
-     * copied */
+    /* 1 to 7 elements, filled up with zeros, which are not copied to the rows */
     if (i < n) {
         uint8_t tail[64], out[8];
         memset(tail, 0, sizeof tail);
@@ -192,13 +181,11 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #endif
 
 #if LMC__NEON || LMC__X86
-/* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The scalar kernel does the rest.
+/* The vector tiers: a loop for each width, in which the order is tested; the scalar kernel ends it.
  *
  * `width` vectors of elements, in order, become one vector for each plane in log2(width) steps.
  * Each step sorts bytes by one more bit of p, their place within the element. Here the width is 4,
  * a vector has 8 bytes, and 21 is byte 1 of element 2:
- *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
@@ -211,8 +198,7 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
  * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
  * permutation, on AVX-512 by one permutation, on NEON by one instruction.
  *
- * Before a split elements become residuals against 0 (spec 5.1), after a join residuals become
- * elements; order is not LMC__ORDER_NONE there. */
+ * to_residuals and from_residuals (spec 5.1) are not for LMC__ORDER_NONE. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
     {                                                                                              \

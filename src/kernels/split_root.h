@@ -2,7 +2,7 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
 #include "kernels/sum64.h"
@@ -11,9 +11,7 @@
 #include "kernels/partition.h"
 #include "kernels/strip.h"
 
-/*
- * split_root: the first step of encoding a block, in one pass over it:
- *
+/* split_root: the first step of encoding a block, in one pass over it:
  *   src --crc32c--> the result; --sum64--> *sum, if sum is not NULL
  *    |
  *    +--split--> planes->row[0 .. width), each of n bytes exactly
@@ -26,13 +24,11 @@
  * mask. left and right may be NULL (not wanted), and left may be the row itself. The row's bytes
  * are then undefined: to get the plane's bytes, call again without a root.
  *
- * The root needs all bytes of a plane, and here they are in registers already: this saves three
- * passes over the plane.
+ * The root needs all bytes of a plane, which are in registers here: this saves three passes.
  *
  * src is read exactly, and only once, as it may change meanwhile: planes, root and CRC are of the
  * same bytes. Planes other than the root's, and root->mask, are written exactly; left and right are
- * lists. Only left and the row may overlap. A vector loop ends at a multiple of 8 elements.
- */
+ * lists. Only left and the row may overlap. A vector loop ends at a multiple of 8 elements. */
 
 #ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This defines split_root; the other tiers end with it.
@@ -40,7 +36,6 @@
  * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
  * most i ranks were written to left before. The bytes that partition stores behind them may reach
  * the next strip's place in the row, but split fills it later:
- *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
  *            0                    i - n_right        i                     i + m */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
@@ -80,49 +75,59 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
     return lmc__split_strips(k, planes, root, src, n, width, order, sum, lmc__no_progress());
 }
 
-#if LMC__X86
+#if LMC__NEON || LMC__X86
 /* The root of a tree, while it is made. */
-typedef struct lmc__root_avx2 {
+typedef struct LMC__VEC(root) {
     lmc__rows rows;
-    __m256i split;
+    lmc__vector split;
     uint8_t *mask, *left, *right;
     size_t n_right;
-} lmc__root_avx2;
+} LMC__VEC(root);
 
-LMC__INLINE_AVX2 void lmc__begin_root_avx2(lmc__root_avx2 *r, const lmc__parted *root, int has_root)
+LMC__INLINE_VEC void LMC__VEC(begin_root)(LMC__VEC(root) * r, const lmc__parted *root, int has_root)
 {
     r->n_right = 0;
     if (!has_root) return;
-    lmc__set_rows_avx2(&r->rows, root->table);
-    r->split = _mm256_set1_epi8((char)root->split);
+    lmc__set_rows(&r->rows, root->table);
+    r->split = LMC__VEC(splat)(root->split);
     r->mask = root->mask;
     r->left = root->left;
     r->right = root->right;
 }
 
-/* Writes 32 elements, v, from number i on to planes; the top plane to the root, if there is one. */
-LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__root_avx2 *r,
-                                                __m256i v[8], size_t i, unsigned width,
-                                                enum lmc__order order, int has_root)
+/* Elements of a step: as many vectors of each plane as partition_step sorts. */
+#define LMC__SPLIT_STEP (LMC__VECTORS_SORTED * LMC__VECTOR_SIZE)
+
+/* Writes a step's elements v, from number i on, to planes; the top plane to the root, if any. */
+LMC__INLINE_VEC void LMC__VEC(split_root_step)(const lmc__planes *planes, LMC__VEC(root) * r,
+                                               lmc__vector v[LMC__VECTORS_SORTED][8], size_t i,
+                                               unsigned width, enum lmc__order order, int has_root)
 {
-    unsigned p;
+    lmc__vector top[LMC__VECTORS_SORTED];
+    unsigned p, j;
     if (order)
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = lmc__to_residuals_avx2(v[p], width, order);
-    lmc__split_vectors_avx2(v, width);
-    LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx2(planes->row[p] + i, v[p]);
-    if (!has_root) {
-        lmc__store_avx2(planes->row[width - 1] + i, v[width - 1]);
-    } else {
-        const __m256i ranks = lmc__map_step_avx2(&r->rows, v[width - 1]);
-        const uint32_t m = lmc__compare_avx2(ranks, r->split);
-        lmc__store32(r->mask + i / 8, m);
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++)
+            LMC__UNROLL for (p = 0; p < width; p++) v[j][p] =
+                LMC__VEC(to_residuals)(v[j][p], width, order);
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++)
+    {
+        LMC__VEC(split_vectors)(v[j], width);
+        LMC__UNROLL for (p = 0; p + !!has_root < width; p++)
+            LMC__VEC(store)(planes->row[p] + i + LMC__VECTOR_SIZE * j, v[j][p]);
+        top[j] = v[j][width - 1];
+    }
+    if (has_root) {
+        lmc__vector_bits m;
+        LMC__VEC(map_step)(&r->rows, top);
+        m = LMC__VEC(compare)(top, r->split);
+        if (has_root == 2 && (!r->left || !r->right)) __builtin_unreachable();
+        memcpy(r->mask + i / 8, &m, sizeof m);
         r->n_right =
-            lmc__partition_step_avx2(r->left, r->right, i - r->n_right, r->n_right, &ranks, m);
+            LMC__VEC(partition_step)(r->left, r->right, i - r->n_right, r->n_right, top, m);
     }
 }
 
-/* Whole strips; the root, if any, is the top plane. While a strip is split, from its copy, the next
- * one is copied.
+/* Whole strips; the root, if any, is the top plane. While a strip is split, the next is copied.
  *
  * The CRC is computed in four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while elements [j, j + 32) are split, the CRC reads 8 * width
@@ -135,53 +140,59 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *
  * After strip / 32 steps, of 32 * width bytes each, both have read the whole strip. Then the lanes
  * are joined to one register, with which lane 0 of the next strip begins. */
-LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
-                                                         const lmc__parted *root,
-                                                         const uint8_t *src, size_t n,
-                                                         unsigned width, enum lmc__order order,
-                                                         int has_root)
+LMC__INLINE LMC__CRC lmc__progress LMC__VEC(split_root_loop)(const lmc__planes *planes,
+                                                             const lmc__parted *root,
+                                                             const uint8_t *src, size_t n,
+                                                             unsigned width, enum lmc__order order,
+                                                             int has_root)
 {
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
+    const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
     uint8_t copies[2][LMC__STRIP_SIZE];
     uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
-    lmc__root_avx2 state;
+    LMC__VEC(root) state;
     lmc__progress done = lmc__no_progress();
-    __m256i sum = _mm256_setzero_si256();
+    lmc__vector sum = LMC__VEC(splat)(0);
     size_t i, j;
-    unsigned p, turn = 0;
+    unsigned p, h, turn = 0;
     if (strip <= n) memcpy(copies[0], src, LMC__STRIP_SIZE);
-    lmc__begin_root_avx2(&state, root, has_root);
+    LMC__VEC(begin_root)(&state, root, has_root);
     for (i = 0; i + strip <= n; i += strip) {
         const uint8_t *const from = copies[turn], *const next = src + (i + strip) * width;
         uint8_t *const copy = copies[turn ^= 1];
         const int is_last = n - i < 2 * strip;
-        for (j = 0; j < strip; j += 32) {
+        for (j = 0; j < strip; j += LMC__SPLIT_STEP) {
             const size_t ahead = (i + 2 * strip + j) * width;
-            __m256i v[8];
+            lmc__vector v[LMC__VECTORS_SORTED][8];
             if (!is_last)
-                LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(
-                    copy + j * width + 32 * p, lmc__load_avx2(next + j * width + 32 * p));
+                LMC__UNROLL for (p = 0; p < LMC__VECTORS_SORTED * width; p++)
+                    LMC__VEC(store)(copy + j * width + LMC__VECTOR_SIZE * p,
+                                    LMC__VEC(load)(next + j * width + LMC__VECTOR_SIZE * p));
             if (ahead < size)
-                LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
-                    LMC__PREFETCH(src + ahead + 32 * p);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
+                LMC__UNROLL for (p = 0; p < LMC__SPLIT_STEP * width; p += LMC__LINE)
+                    LMC__PREFETCH(src + ahead + p);
+            LMC__UNROLL for (p = 0; p < LMC__SPLIT_STEP / 32 * width; p++)
                 lmc__crc_lanes(c, from + j * width / 4, p);
-                v[p] = lmc__load_avx2(from + j * width + 32 * p);
-                sum = _mm256_add_epi64(sum, v[p]);
+            LMC__UNROLL for (h = 0; h < LMC__VECTORS_SORTED; h++)
+                LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                v[h][p] = LMC__VEC(load)(from + j * width + LMC__VECTOR_SIZE * (h * width + p));
+                sum = LMC__VEC(plus)(sum, v[h][p], 8);
             }
-            lmc__split_root_step_avx2(planes, &state, v, i + j, width, order, has_root);
+            LMC__VEC(split_root_step)(&rows, &state, v, i + j, width, order, has_root);
         }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
-    done.sum = lmc__sum_words_avx2(sum);
+    done.sum = LMC__VEC(sum_words)(sum);
     done.n = i;
     done.n_right = state.n_right;
     done.crc = ~(uint32_t)c[0];
     return done;
 }
+#endif
 
+#if LMC__X86
 /* a folded onto b, in both lanes */
 LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i b)
 {
@@ -190,9 +201,8 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
                             b);
 }
 
-/* For CPUs that compute two products at a time (Zen 3, Alder Lake): the CRC is folded from the
- * registers that are split, and nothing is copied. In the end the sums are a message that has the
- * same CRC, from register 0. */
+/* For CPUs with two products at a time (Zen 3, Alder Lake): the CRC is folded from the registers
+ * that are split; nothing is copied. The sums, as a message, have the same CRC, from register 0. */
 LMC__INLINE_AVX2_VPCLMUL lmc__progress
 lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
                              size_t n, unsigned width, enum lmc__order order, int has_root)
@@ -212,14 +222,14 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm256_setzero_si256();
     lmc__begin_root_avx2(&state, root, has_root);
     for (i = 0; i + 32 <= n; i += 32) {
-        __m256i v[8];
+        __m256i v[1][8];
         LMC__UNROLL for (p = 0; p < width; p += LMC__LINE / 32)
             LMC__PREFETCH(src + lmc__min(i * width + 32 * p + LMC__STRIP_SIZE, n * width));
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
-            sum = _mm256_add_epi64(sum, v[p]);
-            crc[p] = lmc__fold_vpclmul(crc[p], k, v[p]);
+            v[0][p] = lmc__load_once_avx2(src + i * width + 32 * p);
+            sum = _mm256_add_epi64(sum, v[0][p]);
+            crc[p] = lmc__fold_vpclmul(crc[p], k, v[0][p]);
         }
         crc[0] = _mm256_xor_si256(crc[0], start);
         start = _mm256_setzero_si256(); /* for the first step only */
@@ -239,7 +249,6 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
 /* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
  * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
  * width vectors, and onto each other at the end:
- *
  *     step 0    v0 v1 .. v(w-1)    step 1    v0 v1 .. v(w-1)   ...
  *     crc[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
  *     crc[1]       v1 ---------------------------> v1 ------->
@@ -304,14 +313,18 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
     done.n_right = n_right;
     return done;
 }
+#endif
 
-/* has_root is a constant, so the loop without a root has more registers free. order is tested in
- * each step. */
+#if LMC__NEON || LMC__X86
+/* has_root is a constant, so the loop without a root has more registers free; 2 if both lists are
+ * wanted. order is tested in each step, except on NEON, where such tests take more of the time. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline, aligned(64))) attribute lmc__progress                          \
         lmc__split_root_##width##_##isa(const lmc__planes *planes, const lmc__parted *root,        \
                                         const uint8_t *src, size_t n, enum lmc__order order)       \
     {                                                                                              \
+        if (LMC__NEON && root && root->left && root->right && order == LMC__ORDER_FLOAT)           \
+            return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_FLOAT, 2);   \
         if (root && width == 1 && !order)                                                          \
             return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_NONE, 1);    \
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
@@ -334,9 +347,13 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
             }                                                                                      \
         return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);                \
     }
+#if LMC__NEON
+LMC__DEFINE_SPLIT_ROOTS(neon, LMC__CRC)
+#else
 LMC__DEFINE_SPLIT_ROOTS(avx2, LMC__AVX2)
 LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
 LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
+#endif
 #undef LMC__DEFINE_SPLIT_ROOTS
 #undef LMC__DEFINE_SPLIT_ROOT
 #endif

@@ -6,27 +6,22 @@
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
 
-/*
- * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
- * go through a block and through memory.
+/* Strips and streams: how the fused kernels (split_root, group and so on) go through a block.
  *
  * Each does the work of several kernels. But a block does not fit into the first cache. So a fused
  * kernel takes one strip through all stages, then the next strip:
- *
- *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
- *   AVX2                  all stages in one loop over the strip's vectors
- *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
- *                         computes in vector registers, needs no bytes in memory
+ *   scalar, SIMDe   kernel after kernel, on one strip at a time
+ *   AVX2, NEON      all stages in one loop over the strip's vectors
+ *   AVX-512         the same; a strip is one step of 64 elements, and the CRC, which AVX-512
+ *                   computes in vector registers, needs no bytes in memory
  *
  * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
  * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
  * The vector loops process only whole steps or strips, and return how far they came, an
- * lmc__progress; the kernels of the tier do the rest of the block, strip by strip.
- */
+ * lmc__progress; the kernels of the tier do the rest of the block, strip by strip. */
 
-/* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
- * stays in a first cache of 32 KiB. */
+/* Bytes of elements in a strip. With planes and their lists it stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
 /* The elements in a strip: 1024 of the widest elements, and always a multiple of 64. So a strip
@@ -45,8 +40,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 {
     lmc__progress none;
     none.n = none.n_right = 0;
-    none.crc = 0;
-    none.sum = 0;
+    none.sum = none.crc = 0;
     return none;
 }
 
@@ -61,8 +55,7 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 #endif
 
 #if LMC__X86
-/* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop. It begins at a cache line, so that
+/* A loop is a function for each width (LMC__DEFINE_WIDTHS). It begins at a cache line, so that
  * changes of other code do not change its speed. */
 #define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
 #define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
@@ -71,8 +64,7 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 
 /* Call it with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it prefetches
  * from the next page. Else the first access to a page waits until its address is translated, and
- * other stores and prefetches wait, too. A prefetch cannot fault: it does no harm where the data
- * ends before that page. */
+ * other stores and prefetches wait, too. A prefetch behind the data does no harm. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
@@ -84,8 +76,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
- * bytes at `next` are fetched meanwhile: the hardware cannot predict them while reads jump from
- * lane to lane. */
+ * bytes at `next` are fetched meanwhile: the hardware does not, as reads jump between lanes. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
@@ -104,16 +95,14 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
     return ~(uint32_t)c[0];
 }
 
-/* Fetches what is LMC__FETCH_AHEAD bytes behind vector p of the step at element i; nothing behind
- * the block's n elements. */
+/* Fetches LMC__FETCH_AHEAD behind vector p of the step at element i, nothing behind n elements. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
                                                 unsigned width, unsigned p)
 {
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
 
-/* Bytes of streaming.next to fetch with each of n elements, so that all of it is fetched at the end
- * of the block. */
+/* Bytes of streaming.next to fetch with each of n elements: all of it is fetched at the end. */
 LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 {
     return (streaming.next_size + n - 1) / n;
@@ -131,11 +120,8 @@ LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t 
     }
 }
 
-/*
- * Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
- * made from the end of one vector and the start of the next; `head` bytes of dst are before its
- * first full line:
- *
+/* Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
+ * made of the end of one vector and the start of the next; `head` bytes are before the first:
  *   vectors        |      v0       |      v1       |      v2       |
  *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
  *

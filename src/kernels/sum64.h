@@ -1,14 +1,18 @@
 #pragma once
 #include "base/platform.h"
 #include "base/bytes.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
 /* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
  * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
-#if LMC__X86
-/* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
- * around.) */
+#if LMC__NEON
+LMC__INLINE uint64_t lmc__sum_words_neon(uint8x16_t v)
+{
+    return vaddvq_u64(vreinterpretq_u64_u8(v));
+}
+#elif LMC__X86
+/* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, without wrap.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
 {
     uint64_t words[4];

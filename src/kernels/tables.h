@@ -142,11 +142,8 @@ static const uint32_t lmc__crc_powers[31] =
     0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
 #endif
 
-/* Bytes of a lane, where a CRC is computed in three or four lanes at once. Three lanes fill a
- * strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it. LANE3_SHIFT is x^(8
- * LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33). */
-#define LMC__CRC_LANE3 2728u
-#define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
+/* Bytes of a lane, where a CRC is computed in four lanes at once, which fill a strip
+ * (LMC__STRIP_SIZE, strip.h). LANE4_SHIFTj is x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE4 2048u
 #define LMC__CRC_LANE4_SHIFT1 0xA51B6135
 #define LMC__CRC_LANE4_SHIFT2 0x82F89C77

@@ -19,10 +19,8 @@
 #include "kernels/changes.h"
 #include "kernels/grids.h"
 
-/*
- * The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
- * through one of these tables. In a developer's build (make dev) each table and the code of its
- * tier have an object file of their own.
+/* The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
+ * through one of these tables. In a developer's build each tier is an object file.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
  *     neon         AArch64, with the instructions for CRC-32; neon_only: without
@@ -30,15 +28,13 @@
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * Where a tier has no faster way, its table has the kernel of a lower tier.
- */
+ * Where a tier has no faster way, its table has the kernel of a lower tier. */
 #ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
-/* The tables in parts, in the order of the struct; each part ends with a comma. A kernel that not
- * every tier has is an argument. */
+/* The tables in parts, in the struct's order, with commas. Kernels of some tiers are arguments. */
 #ifdef LMC_NO_SNAPSHOT
 #define LMC__SUMS(crc32c, sum64) crc32c
 #else
@@ -91,17 +87,17 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 
 #if LMC__NEON
 /* Two tables: with the instructions for CRC-32, and without. */
-#define LMC__NEON_KERNELS(crc32c)                                                                  \
+#define LMC__NEON_KERNELS(crc32c, join_root, split_root)                                           \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
-                  lmc__join_root_strips, lmc__patch_scalar)                                        \
-    LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
+                  join_root, lmc__patch_neon)                                                      \
+    LMC__ENCODERS(neon, split_root, lmc__list_changes_scalar)                                      \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon)
+    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon)
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips)
 };
 #endif
 

@@ -1,20 +1,16 @@
 #pragma once
 #include "base/platform.h"
 
-/*
- * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
- * nothing and cannot fail. The scalar functions define the results; the functions of the other
- * tiers give the same bytes.
+/* The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
+ * nothing and cannot fail. The scalar functions define the results of all tiers.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
  * kernels may read that slack, and write it where they write the list, so the last vector is no
  * special case. All other memory is read and written exactly: not a byte more.
- *
  * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
  * Names: n counts elements, i is an element's number, `width` its size in bytes; p is a plane, c a
- * class. A row is an array of n bytes. A mask has a bit for each element: bit i % 8 of byte i / 8.
- */
+ * class. A row has n bytes, a mask a bit for each element: bit i % 8 of byte i / 8. */
 #define LMC__PAD 64u
 
 /* The code of one case of a switch: `statement`, where `name` is a constant, then the break. */
@@ -38,12 +34,10 @@
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* How elements are ordered as numbers (spec 5.1): not at all; as two's complement; or as sign and
- * magnitude, as floats are. */
+/* How elements are ordered (spec 5.1): not; as two's complement; as sign and magnitude (floats). */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
-/* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
- * used. */
+/* A row (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not used. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -143,8 +137,7 @@ typedef struct lmc__changed {
 #endif
 
 /* What has changed in a sparse block, for each class: the numbers of the elements, counted within
- * the class, ascending, then LMC__NO_CHANGE; and the residual of each: `width` bytes, the lowest
- * first. */
+ * the class, ascending, then LMC__NO_CHANGE; and the residuals, `width` bytes each. */
 #define LMC__NO_CHANGE UINT32_MAX
 typedef struct lmc__patches {
     const uint32_t *at[LMC__MAX_CLASSES];

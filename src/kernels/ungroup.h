@@ -12,8 +12,7 @@
 #include "kernels/strip.h"
 #include "kernels/classes.h"
 
-/*
- * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
+/* ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
  * sides->side[c][p], where c is the class of base's element i. For natural planes, p < n_natural,
  * it is byte i of side[0][p], which is always a list, of exactly n bytes without slack. The bytes
  * are a residual, which with base's element gives the element of dst. dst may be base: a step reads
@@ -32,8 +31,7 @@
  * decoder has made the lists as long as count_classes says.
  *
  * A side that is a constant needs no shuffle: its value is masked by the class. The value 0, the
- * most frequent one (no change), needs nothing at all.
- */
+ * most frequent one (no change), needs nothing at all. */
 
 /* Takes the bytes of a residual from its class's lists and the natural planes. Here, next[] counts
  * the elements of all classes, even of classes without a list. */
@@ -53,8 +51,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
         uint64_t r = 0;
-        /* a natural plane has a byte for each element, in place i; a class's list is at its own
-         * place */
+        /* a natural plane has a byte for each element, in place i; a list is at its own place */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             const lmc__side *const side = &sides->side[p < first ? 0 : c][p];
@@ -88,13 +85,11 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
 
 #if LMC__NEON || LMC__X86
 /* Sides as the steps need them: in a natural plane all classes have the constant zero; after the
- * loop over classes the plane's vector replaces these zeros.
- *
- * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
+ * loop over classes the plane's vector replaces these zeros. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in at least one of its planes */
+    int any_list[LMC__MAX_CLASSES]; /* in its planes; else places and next[c] are not needed */
 } lmc__spread;
 
 /* Called once for each block. memset gives all other sides a NULL list and the value 0. */
@@ -128,7 +123,6 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *
  * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
  * place, behind those of the first; both loads are within 32 bytes from next[c] on:
- *
  *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
@@ -255,21 +249,18 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         __m512i keys;
         lmc__touch_ahead(dst, i * width);
         lmc__fetch_next_avx512(streaming, i, per_element);
-        /* All of the step's base is in registers before anything of it is written: dst may be
-         * base. */
+        /* All of the step's base is in registers before it is written: dst may be base. */
         LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + i * width + 64 * p);
         keys = lmc__keys_avx512(b, width);
         LMC__UNROLL for (p = 0; p < width; p++) v[p] = _mm512_setzero_si512();
-        /* here minus what is above class c is class c; the last class has nothing above it, so it
-         * gets all that is left */
+        /* `here` without what is above class c is class c; nothing is above the last (key 255) */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
                             m = _kandn_mask64(above, here);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side *const side = &s.from.side[c][p];
-                /* a list is spread to the class's places, a constant is copied to them; for the
-                 * constant 0 they keep the zeros from the start */
+                /* a list is spread to the class's places, a constant is copied; zeros stay */
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -296,8 +287,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* after the fold, which in the first step gives sum[0] = v[0], because sums start as
-         * zero */
+        /* after the fold, which in the first step gives sum[0] = v[0]: sums start as 0 */
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
     }

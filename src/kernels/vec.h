@@ -10,7 +10,7 @@
 #define LMC__VECTOR_SIZE 16u
 #define LMC__INLINE_VEC LMC__INLINE
 #define LMC__STATIC_VEC static
-#define LMC__LOOP_VEC static __attribute__((noinline))
+#define LMC__LOOP_VEC static __attribute__((noinline)) LMC__CRC
 #define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
 typedef uint8x16_t lmc__vector, lmc__sorted;
 typedef uint64_t lmc__vector_bits; /* a bit for each byte of the vectors that are sorted */
@@ -26,3 +26,8 @@ typedef uint32_t lmc__vector_bits;
 typedef __m128i lmc__sorted;
 #endif
 #define LMC__VECTORS_OF_64 (64 / LMC__VECTOR_SIZE)
+#if LMC__X86
+#define LMC__CRC LMC__AVX2
+#define LMC__CRC_STEP8(crc, v) _mm_crc32_u64(crc, v)
+#define LMC__CRC_STEP1(crc, v) _mm_crc32_u8((uint32_t)(crc), v)
+#endif

@@ -4,10 +4,8 @@
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
 
-/* The basic operations of the AVX2 tier, on vectors of 32 bytes. The comment in front of each gives
- * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
- * lowest first. All are inlined, so width, left and the like are constants. Most instructions work
- * within each half of 16 bytes; comments name those that cross the halves.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. Comments are as in vec_neon.h: r
+ * is the result. Most instructions work within each half of 16 bytes; comments name the others.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
@@ -140,9 +138,9 @@ LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 }
 
 /* As lmc__not_below_avx2, but byte i of the result is one bit: bit i. */
-LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
+LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(const __m256i v[1], __m256i s)
 {
-    return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v, s));
+    return (uint32_t)_mm256_movemask_epi8(lmc__not_below_avx2(v[0], s));
 }
 #endif
 
@@ -170,7 +168,6 @@ LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
 
 /* r[i] = table[v[i]], of 2^depth <= 64 entries. A shuffle looks up one of 16 by the low 4 bits. For
  * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
- *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, without what a 16-bit shift brings in
  *     out          row 0's entry; where row_of is 1, row 1's; and so on */
@@ -203,7 +200,6 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
 /* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a multiplication
  * adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three steps double the
  * groups. Each adds the last sum of a group to all sums of the next group:
- *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
  *     in4      .  .  1  1  .  .  5  5  ...      a  ab abc abcd  e  ef efg efgh
@@ -284,9 +280,17 @@ LMC__INLINE_AVX2 void lmc__store_high_avx2(uint8_t *p, __m128i x)
 #endif
 
 #if LMC__X86
-/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes;
- * quarters 0, 2, 1, 3 of its result are in order:
- *
+#ifndef LMC_NO_ENCODER
+/* r[i] = v[i] - first, if that is 0 .. 15; else bit 7 of r[i] is set, where a shuffle gives 0.
+ * first is a multiple of 16, so v ^ first is below 16 only in this row; elsewhere adding 0x70,
+ * saturated, sets bit 7. */
+LMC__INLINE_AVX2 __m256i lmc__place_in_row_avx2(__m256i v, __m256i first)
+{
+    return _mm256_adds_epu8(_mm256_xor_si256(v, first), lmc__splat_avx2(0x70));
+}
+#endif
+
+/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes:
  *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
  *     b        b0 . b1 . ... b7 .  | b8 .  ... b15 .          255, so packing does not saturate
  *     packus   a0 .. a7   b0 .. b7 | a8 .. a15   b8 .. b15
@@ -317,6 +321,10 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
  * of bytes: v + v shifts to the left; for other shifts 16-bit lanes are shifted and masked. */
+#define LMC__ROTATE(bits)                                                                          \
+    _mm256_or_si256(left ? _mm256_slli_epi##bits(v, 1) : _mm256_srli_epi##bits(v, 1),              \
+                    left ? _mm256_srli_epi##bits(v, bits - 1)                                      \
+                         : _mm256_slli_epi##bits(v, bits - 1))
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -327,15 +335,9 @@ LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
                     : _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(v, 1), low7),
                                       _mm256_andnot_si256(low7, _mm256_slli_epi16(v, 7)));
     }
-    case 2:
-        return left ? _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15))
-                    : _mm256_or_si256(_mm256_srli_epi16(v, 1), _mm256_slli_epi16(v, 15));
-    case 4:
-        return left ? _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31))
-                    : _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31));
-    default:
-        return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
-                    : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
+    case 2: return LMC__ROTATE(16);
+    case 4: return LMC__ROTATE(32);
+    default: return LMC__ROTATE(64);
     }
 }
 

@@ -3,9 +3,7 @@
 #include "kernels/tables.h"
 #include "kernels/vec_avx2.h"
 
-/* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
- * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
- * the lowest first. All are inlined, so width, left and the like are constants. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes; comments as in vec_avx2.h. */
 #if LMC__X86
 /* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
@@ -46,9 +44,8 @@ LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i
     *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
 }
 
-/* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
- * rotation. Lanes of 16 bits have a shift of two joined lanes (VBMI2): here both are v, shifted by
- * 1 or 15. Bytes are shifted as on AVX2. */
+/* Each element rotated by one bit. Lanes of 32 and 64 bits have a rotation; lanes of 16 bits a
+ * shift of two joined lanes (VBMI2): here both are v. Bytes are shifted as on AVX2. */
 LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {

@@ -9,8 +9,7 @@
  * lowest first. All are inlined, so width, left and the like are constants.
  *
  * NEON has no instruction that makes a mask of a vector's bytes. So lmc__collect_neon collects the
- * bits of 64 bytes at a time, by four additions, and masks stay in a vector register of 8 bytes as
- * long as they can. */
+ * bits of 64 bytes at a time, and masks stay in a vector register of 8 bytes if they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -21,32 +20,24 @@ LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
 /* r[i] = v. */
 LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
 
-/* r[i] = keys[i] <= highest[i] ? 255 : 0. */
-LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
-{
-    return vcleq_u8(keys, highest);
-}
+/* r[i] = v[i] <= w[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t v, uint8x16_t w) { return vcleq_u8(v, w); }
 
 /* AVX2's operations on halves, for vectors without halves. load_pair loads only `first`. shuffle:
- * r[i] = v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others
- * are 0. */
+ * r[i] = v[p[i]], 0 where there is no such place. count: how many are 255; others are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
     return vld1q_u8(first);
 }
-LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t places)
-{
-    return vqtbl1q_u8(v, places);
-}
+LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t p) { return vqtbl1q_u8(v, p); }
 LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
 {
     *half = 0;
     return (size_t)((0u - vaddvq_u8(one)) & 255);
 }
 
-/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: one
- * addition for each k of 1, 2, 4, 8. */
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes. */
 LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
 {
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -56,8 +47,7 @@ LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
     return vaddq_u8(v, vextq_u8(zero, v, 8));
 }
 
-/* Four vectors for look-ups, which need them in consecutive registers: gcc copies them there each
- * time unless one instruction loads them. */
+/* Four vectors for look-ups, in consecutive registers: else gcc copies them there each time. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
 #if defined(__clang__) || __GNUC__ >= 11
@@ -84,22 +74,16 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 }
 
 /* Each element rotated by one bit: a shift, then an insertion of the other shift. */
+#define LMC__ROTATE(bits, x)                                                                       \
+    (left ? vsriq_n_u##bits(vshlq_n_u##bits(x, 1), x, bits - 1)                                    \
+          : vsliq_n_u##bits(vshrq_n_u##bits(x, 1), x, bits - 1))
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
-    const uint16x8_t h = vreinterpretq_u16_u8(v);
-    const uint32x4_t w = vreinterpretq_u32_u8(v);
-    const uint64x2_t d = vreinterpretq_u64_u8(v);
     switch (width) {
-    case 1: return left ? vsriq_n_u8(vshlq_n_u8(v, 1), v, 7) : vsliq_n_u8(vshrq_n_u8(v, 1), v, 7);
-    case 2:
-        return vreinterpretq_u8_u16(left ? vsriq_n_u16(vshlq_n_u16(h, 1), h, 15)
-                                         : vsliq_n_u16(vshrq_n_u16(h, 1), h, 15));
-    case 4:
-        return vreinterpretq_u8_u32(left ? vsriq_n_u32(vshlq_n_u32(w, 1), w, 31)
-                                         : vsliq_n_u32(vshrq_n_u32(w, 1), w, 31));
-    default:
-        return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
-                                         : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
+    case 1: return LMC__ROTATE(8, v);
+    case 2: return vreinterpretq_u8_u16(LMC__ROTATE(16, vreinterpretq_u16_u8(v)));
+    case 4: return vreinterpretq_u8_u32(LMC__ROTATE(32, vreinterpretq_u32_u8(v)));
+    default: return vreinterpretq_u8_u64(LMC__ROTATE(64, vreinterpretq_u64_u8(v)));
     }
 }
 
@@ -117,8 +101,7 @@ LMC__INLINE uint8x16_t lmc__spread_neon(uint8x16_t bits, unsigned j)
     return vtstq_u8(vqtbl1q_u8(bits, byte), weight);
 }
 
-/* r[i] = 2 v[i] + 1 where one[i] is 255, 2 v[i] where it is 0: shifts v to the left and inserts it
- * above the lowest bit. */
+/* r[i] = 2 v[i] + (one[i] ? 1 : 0): inserts v above the lowest bit of one[i], which is 0 or 255. */
 LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
 {
     return vsliq_n_u8(one, v, 1);
@@ -132,33 +115,8 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
     return vqtbl4q_u8(*table, v);
 }
 
-#ifndef LMC_NO_ENCODER
-/* r[i] = p[i], of bytes that may change meanwhile: see lmc__load_once_avx2. */
-LMC__INLINE uint8x16_t lmc__load_once_neon(const uint8_t *p)
-{
-    uint8x16_t v = vld1q_u8(p);
-    __asm__("" : "+w"(v));
-    return v;
-}
-
-/* r[i] = v[i] >= from[i] ? 255 : 0. */
-LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
-{
-    return vcgeq_u8(v, from);
-}
-
-/* r[i] = v[i] - w[i]. */
-LMC__INLINE uint8x16_t lmc__subtract_neon(uint8x16_t v, uint8x16_t w) { return vsubq_u8(v, w); }
-
-/* r[i] = bit `bit` of v[i] ? 255 : 0. */
-LMC__INLINE uint8x16_t lmc__test_neon(uint8x16_t v, unsigned bit)
-{
-    return vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << bit)));
-}
-
 /* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
  * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
- *
  *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
  *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
  *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
@@ -180,8 +138,58 @@ LMC__INLINE uint64_t lmc__to_bits_neon(const uint8x16_t one[4])
     return vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(one[0], one[1], one[2], one[3])), 0);
 }
 
-/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one
- * bits to the high half, in order. */
+/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). vcnt counts in each byte, and
+ * one multiplication adds up for all j. No sum is above 64, so no byte overflows. */
+LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
+{
+    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;
+}
+LMC__INLINE size_t lmc__ones_before_neon(uint64_t sums, unsigned j)
+{
+    return j ? (size_t)(sums >> (8 * j - 8) & 255) : 0;
+}
+
+#ifndef LMC_NO_ENCODER
+/* r[i] = p[i], of bytes that may change meanwhile: see lmc__load_once_avx2. */
+LMC__INLINE uint8x16_t lmc__load_once_neon(const uint8_t *p)
+{
+    uint8x16_t v = vld1q_u8(p);
+    __asm__("" : "+w"(v));
+    return v;
+}
+
+/* r[i] = v[i] >= from[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
+{
+    return vcgeq_u8(v, from);
+}
+
+/* load_row: r[i] = row[i]. place_in_row: r[i] = v[i] - first; if not 0 .. 15, a shuffle gives 0. */
+LMC__INLINE uint8x16_t lmc__load_row_neon(const uint8_t *row) { return vld1q_u8(row); }
+LMC__INLINE uint8x16_t lmc__place_in_row_neon(uint8x16_t v, uint8x16_t first)
+{
+    return vsubq_u8(v, first);
+}
+
+/* r[i] = v[i] - w[i]. */
+LMC__INLINE uint8x16_t lmc__subtract_neon(uint8x16_t v, uint8x16_t w) { return vsubq_u8(v, w); }
+
+/* r[i] = bit `bit` of v[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__test_neon(uint8x16_t v, unsigned bit)
+{
+    return vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << bit)));
+}
+
+/* Bit i of the result: whether byte i of four vectors is not below byte i mod 16 of `from`. */
+LMC__INLINE uint64_t lmc__compare_neon(const uint8x16_t v[4], uint8x16_t from)
+{
+    return vget_lane_u64(
+        vreinterpret_u64_u8(lmc__collect_neon(vcgeq_u8(v[0], from), vcgeq_u8(v[1], from),
+                                              vcgeq_u8(v[2], from), vcgeq_u8(v[3], from))),
+        0);
+}
+
+/* A shuffle by the bits of m: the bytes of zeros go to the low half, those of ones to the high. */
 LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 {
     return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
@@ -192,17 +200,6 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 LMC__INLINE uint8x16_t lmc__sort8_neon(uint8x16_t v, unsigned j, unsigned m)
 {
     return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v, lmc__load_sort_places_neon(m));
-}
-
-/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). vcnt counts in each byte, and
- * one multiplication adds up for all j. No sum is above 64, so no byte overflows. */
-LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
-{
-    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;
-}
-LMC__INLINE size_t lmc__ones_before_neon(uint64_t sums, unsigned j)
-{
-    return j ? (size_t)(sums >> (8 * j - 8) & 255) : 0;
 }
 
 LMC__INLINE void lmc__store_low_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vget_low_u8(x)); }

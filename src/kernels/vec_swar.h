@@ -26,7 +26,6 @@ LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
 
 /* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words this
  * transposes 4 by 4 bytes, by swaps in squares of 2 by 2. 21 is byte 1 of element 2:
- *
  *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
  *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
  *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
@@ -53,7 +52,6 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 
 /* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the two bytes in the
  * middle change places, then pairs of bytes; the inverse begins with the pairs:
- *
  *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
@@ -85,8 +83,7 @@ LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__o
 }
 
 #ifndef LMC_NO_ENCODER
-/* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly:
- * 8 * width bytes. */
+/* v[p] = bytes of plane p of the residuals of the eight elements at src, which is read exactly. */
 LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
                              enum lmc__order order)
 {
@@ -125,8 +122,7 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sixteen 16-bit elements, for loops of constant length, which compilers turn into vector code by
- * themselves. */
+/* Sixteen 16-bit elements, for loops that compilers turn into vector code by themselves. */
 LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
 {
 #if LMC__LITTLE_ENDIAN
@@ -163,7 +159,6 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
 /* The bytes of v sorted by the bits of m: *zeros*, the bytes whose bit is 0, from the lower end up,
  * in order; *ones* from the upper end down. In three steps some bytes change places with bytes 1,
  * 2, 4 apart, as lmc__sort_swaps says. Here ones are capitals:
- *
  *     v          a B C d E f g H
  *     1 apart    a B C d f E H g
  *     2 apart    a d C B H E f g
@@ -172,8 +167,7 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
  * Three steps are enough. After the step with distance n, each block of 2n bytes is a ring. If k
  * zeros are before the block, its zeros are side by side from place k modulo 2n on. Its ones fill
  * the rest, in reverse order. Each step joins two rings of n bytes: the zeros of the second
- * continue those of the first. So of two bytes n apart, exactly one belongs in the lower half of
- * the larger ring. */
+ * continue those of the first. So of two bytes n apart, exactly one belongs in its lower half. */
 LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];

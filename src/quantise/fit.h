@@ -12,18 +12,23 @@
 #include "quantise/fit_scales.h"
 #include "quantise/fit_error.h"
 #include "quantise/fit_grid.h"
+#include "quantise/fit_table.h"
+#include "quantise/fit_values.h"
 
-/* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, and whether it is quantised at
- * all. A tensor that cannot be quantised well is kept as it is: no error, and info has the reason.
+/* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, or a codebook: a table of a few
+ * of its points; and whether the tensor is quantised at all. A tensor that cannot be quantised well
+ * is kept as it is: no error, and info has the reason.
  *
  *   second moment          logarithmic grid
  *   first, with a second   updates; RELATIVE: logarithmic grid
  *   anything else          linear grid; RELATIVE: logarithmic grid
  *
  * What is done, in this order:
- *
  *   scales, or bias and floor     a pass over all, or over the sample     fit_scales.h
  *   a grid that suffices          a pass over a sample for each trial     fit_grid.h
+ *   or a codebook                 a pass over a sample, or two            fit_table.h
+ *
+ * Before, if a codebook is asked for, it is tried whether the tensor has no more values than that.
  *
  * A pass reads elements by the caller's callback. Nothing depends on threads or tiers, and
  * decisions use integers, so every machine finds the same quantiser.
@@ -50,14 +55,14 @@ LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     lmc_block_options options;
     enum lmc_status status;
     uint8_t *ws;
-    size_t size;
+    size_t size = 0;
     LMC__TRY(f->elements.read_at(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
                                  f->chunk, chunk));
-    ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
+    ws = (uint8_t *)lmc__realloc(q->allocator, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
     options = LMC_BLOCK_OPTIONS(f->options->dtype);
     status = lmc_block_encode(ws + ws_size, cap, &size, f->chunk, chunk, &options, ws, ws_size);
-    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
+    (void)lmc__realloc(q->allocator, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
 }
@@ -76,7 +81,7 @@ static uint64_t lmc__get_group_size(uint64_t group)
  * its root. First moments are quantised as updates, whose size is near 1: their grid is linear.
  *
  * A linear grid starts as the finest one. A logarithmic grid has the step that follows from its
- * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more values. */
+ * bound; without a bound, 256 points to an octave, or 128 for BF16, which has no more values. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -84,11 +89,10 @@ LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
     q->grid.is_log =
         f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
-    q->is_predicted =
-        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
+    q->is_predicted = o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements && !q->grid.is_log;
     if (q->grid.is_log) {
-        q->grid.step = o->bits ? 1u << (q->width == 2 ? 16 : 15)
-                               : lmc__log_step(lmc__get_bound(o), o->measure);
+        q->grid.step = o->bits || o->n_codes ? 1u << (q->width == 2 ? 16 : 15)
+                                             : lmc__log_step(lmc__get_bound(o), o->measure);
         if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 has 16 bits less */
         if (q->grid.step == 0) return lmc__keep_lossless(f->q, "no grid holds the bound");
     }
@@ -105,13 +109,17 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     lmc_quantizer *const q = f->q;
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
-    LMC__TRY(lmc__begin_fit(f));
-    if (q->info.is_lossless) return LMC_OK;
-    LMC__TRY(lmc__fit_grid(f));
-    if (q->info.is_lossless) return LMC_OK;
-    q->info.is_grid = 1;
+    if (f->options->n_codes) LMC__TRY(lmc__fit_values(f));
+    if (!q->params.is_exact) {
+        LMC__TRY(lmc__begin_fit(f));
+        if (q->info.is_lossless) return LMC_OK;
+        LMC__TRY(f->options->n_codes ? lmc__fit_table(f) : lmc__fit_grid(f));
+        if (q->info.is_lossless) return LMC_OK;
+    }
+    q->info.is_grid = q->params.table_size == 0;
     q->info.bits = (double)f->bits / 65536.0;
-    q->info.loss.generation = f->options->generation + 1;
+    q->info.loss.generation = f->options->generation + !q->params.is_exact;
+    if (q->params.is_exact) q->info.loss.measure = LMC_MEASURE_NONE;
     q->info.loss.error = f->error / LMC__Q32_ONE;
     if (10 * f->bits > 9 * lossless)
         return lmc__keep_lossless(q, "it would not be a tenth smaller");
@@ -123,17 +131,19 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                                         const lmc_quantizer_options *o)
 {
-    const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
+    const unsigned width = (unsigned)o->dtype < LMC__DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
     const lmc_quantizer *const second = o->second;
     if (width == 0 || elements->size % width || (unsigned)o->role > LMC_ROLE_SECOND_MOMENT ||
         o->generation > 254)
         return LMC_ERR_ARGUMENT;
-    if (o->bits
+    if (o->n_codes ? o->bits || o->n_codes < 2 || o->n_codes > 256
+        : o->bits
             ? o->bits < 4 || o->bits > 8
             : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
         return LMC_ERR_ARGUMENT;
-    if (!o->second_elements.read_at) return LMC_OK;
-    if (o->second_elements.size != elements->size ||
+    if (!o->second_elements) return LMC_OK;
+    LMC__CHECK_CALLBACKS(o->second_elements, read_at);
+    if (o->second_elements->size != elements->size ||
         (second && (second->n != elements->size / width || second->params.width != width ||
                     second->params.is_predicted)))
         return LMC_ERR_ARGUMENT;
@@ -159,32 +169,34 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
-    if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    if (!quantizer || !options) return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(elements, read_at);
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     options = &o;
+    LMC__TRY(lmc__check_allocator(o.allocator));
     LMC__TRY(lmc__check_fit_options(elements, options));
-    q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
+    q = (lmc_quantizer *)lmc__realloc(options->allocator, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
     memset(q, 0, sizeof *q);
-    q->alloc_user = options->alloc_user;
+    q->allocator = options->allocator;
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
-    /* With bits no error is bounded: the role decides how the loss is measured. */
-    q->info.loss.measure = options->bits == 0                ? options->measure
-                           : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
-                                                             : LMC_MEASURE_UPDATE;
+    /* Without a bound the role decides how the loss is measured. */
+    q->info.loss.measure = !options->bits && !options->n_codes ? options->measure
+                           : options->role == LMC_ROLE_OTHER   ? LMC_MEASURE_NMSE
+                                                               : LMC_MEASURE_UPDATE;
     obstacle = lmc__find_obstacle(q, options);
     if (obstacle) (void)lmc__keep_lossless(q, obstacle);
     else {
-        f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
+        f = (lmc__fit *)lmc__realloc(options->allocator, NULL, 0, sizeof *f);
         if (f) {
             f->k = lmc__get_kernels();
             f->options = options;
             f->elements = *elements;
             f->q = q;
             status = lmc__fit_quantizer(f);
-            (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
+            (void)lmc__realloc(options->allocator, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
     /* A tensor that is kept as it is has no loss, whatever was measured before. */
@@ -193,5 +205,4 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     else *quantizer = q;
     return status;
 }
-
 #endif

@@ -176,5 +176,4 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
     const lmc__q32 error = lmc__fraction(losses->lost, losses->all);
     return measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) : error;
 }
-
 #endif

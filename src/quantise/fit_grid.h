@@ -29,6 +29,11 @@
 /* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits need that. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
+static uint64_t lmc__bits_of_scales(const lmc__quant_params *p)
+{
+    return p->is_predicted ? 0 : (LMC__SCALE_BITS << 16) / p->group_size;
+}
+
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
  * and last point. If the largest number then has more than 8 bits, the low_bits lowest are cut off,
  * so that 8 remain.
@@ -39,19 +44,22 @@
  *
  * The point q = 0 stays in the grid, as min must be at most 0. The size is the sum of: Low, raw,
  * because it hardly compresses; High, by its entropy; 4 bytes and an element for each exception;
- * the scales. n: elements of the sample, of which n_zero are +0.
+ * the scales.
  *
  * bits_of_others is the size of an element that is not zero, without the bits that say which
  * elements are zero. It is compared with the caller's bits: else rows of an embedding that are all
  * zero would make the grid needlessly fine. */
-LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
+LMC__COLD static void lmc__measure_size(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
+    const uint64_t n = f->n;
+    const uint32_t n_zero = f->n_zero;
     const unsigned sign = q->params.grid.is_signed ? 1 : 0, width = q->params.width;
     const uint32_t scale = ((uint32_t)-q->params.grid.min << sign) + 1;
     uint32_t first, last, s, codes[256] = {0};
     const uint32_t coded = (uint32_t)n - f->counts[LMC__EXCEPTION];
-    uint64_t bits, scales;
+    const uint64_t scales = lmc__bits_of_scales(&q->params);
+    uint64_t bits;
     for (first = 1; first < scale && !f->counts[first];) first++;
     for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
     /* With signs, both symbols of the first and of the last point. */
@@ -68,7 +76,6 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero
     bits = (coded ? lmc__entropy_q16(codes, coded) : 0) +
            ((uint64_t)q->params.low_bits * coded << 16) +
            ((uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * width) << 16);
-    scales = q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size;
     f->bits = bits / n + scales;
     memset(codes, 0, sizeof codes);
     codes[0] = n_zero;
@@ -78,20 +85,20 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero
     f->bits_of_others = n > n_zero ? bits / (n - n_zero) + scales : 0;
 }
 
-/* Measures the grid on a sample: its symbols, bits per element, and loss. n_exceptions is an
- * estimate for the whole tensor: one chunk counts for all chunks of its stride. The limit is 1 % of
- * exceptions, because these take 8 bytes each with F32: more than 0.6 bits for each element. */
-static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
+/* Counts the symbols of a sample; measures its loss, too, if the grid is linear and that is asked
+ * for. n_exceptions is an estimate for the whole tensor: one chunk counts for all chunks of its
+ * stride. The limit is 1 % of exceptions, because these take 8 bytes each with F32: more than 0.6
+ * bits for each element. */
+static enum lmc_status lmc__measure_sample(lmc__fit *f, uint64_t stride, int with_loss)
 {
     lmc_quantizer *const q = f->q;
     const lmc__quant_params *const p = &q->params;
-    const enum lmc_measure measure = q->info.loss.measure;
     lmc__losses losses = lmc__begin_losses(q);
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP];
-    uint64_t at, seen = 0;
-    uint32_t n_zero = 0;
+    uint64_t at;
     size_t i, j, n, part;
+    f->n = f->n_zero = 0;
     memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
         n = lmc__get_chunk_size(q, at);
@@ -103,8 +110,9 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
             strip.second = f->second + i * p->width;
             strip.first = at + i;
             strip.n = part;
-            if (p->grid.is_log)
-                (void)lmc__find_symbols(f->k, p, symbols, f->x + 4 * i, NULL, at + i, part);
+            if (p->grid.is_log || !with_loss)
+                (void)lmc__find_symbols(f->k, p, symbols, f->x + 4 * i, f->s ? f->s + 4 * i : NULL,
+                                        at + i, part);
             else {
                 (void)lmc__quantize_strip(f->k, p, &strip, symbols, restored);
                 lmc__add_losses(f, i, part, symbols, lmc__widen(wide, restored, part, p->width),
@@ -112,16 +120,15 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
             }
             for (j = 0; j < part; j++) {
                 f->counts[symbols[j]]++;
-                n_zero += lmc__load32(f->x + 4 * (i + j)) == 0;
+                f->n_zero += lmc__load32(f->x + 4 * (i + j)) == 0;
             }
         }
-        seen += n;
+        f->n += (uint32_t)n;
     }
     q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->error =
-        p->grid.is_log ? lmc__log_error(p->grid.step, measure) : lmc__get_error(&losses, measure);
-    lmc__measure_size(f, seen, n_zero);
-    f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen
+    f->error = p->grid.is_log ? lmc__log_error(p->grid.step, q->info.loss.measure)
+                              : lmc__get_error(&losses, q->info.loss.measure);
+    f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > f->n
                       ? "more than 1 % of its elements are exceptions"
                       : NULL;
     return LMC_OK;
@@ -157,7 +164,8 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
     unsigned i;
     for (i = 0; i < LMC__MAX_MEASURES; i++) {
         int32_t excess;
-        LMC__TRY(lmc__measure_grid(f, stride));
+        LMC__TRY(lmc__measure_sample(f, stride, 1));
+        lmc__measure_size(f);
         excess = lmc__find_excess(f, o->bits, bound);
         if (is_first && excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
         if (is_first && f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
@@ -182,5 +190,4 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
     }
     return lmc__keep_lossless(f->q, o->bits ? "no grid is so small" : "no grid holds the bound");
 }
-
 #endif

@@ -31,6 +31,28 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
     return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
 }
 
+/* Each symbol gets the code of the nearest symbol in the table (of two, of the lower symbol), or
+ * code 0, if `zero` is at least as near: a symbol that means the same as symbol 0; or 0. Symbols
+ * that are not in the table need codes even if all elements are its values: BF16 may have been
+ * rounded to a neighbour. */
+LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q, uint32_t zero)
+{
+    lmc__quant_params *const p = &q->params;
+    uint32_t s, distance, to_zero;
+    unsigned code = 1;
+    p->codes = (uint8_t *)lmc__realloc(q->allocator, NULL, 0, LMC__SYMBOLS);
+    if (!p->codes) return LMC_ERR_MEMORY;
+    p->codes[0] = 0;
+    for (s = 1; s < LMC__SYMBOLS; s++) {
+        while (code < p->table_size && 2 * s > (uint32_t)p->table[code] + p->table[code + 1])
+            code++;
+        distance = s > p->table[code] ? s - p->table[code] : p->table[code] - s;
+        to_zero = s > zero ? s - zero : zero - s;
+        p->codes[s] = (uint8_t)(zero && to_zero <= distance ? 0 : code);
+    }
+    return LMC_OK;
+}
+
 #define LMC__FIT_CHUNK 16384u /* elements that are read at once */
 /* The least elements in a sample to find a grid (SMALL), and in one to measure its loss (LARGE). A
  * sample has less than twice as many. A tensor with less than twice as many is its own sample. */
@@ -50,10 +72,10 @@ typedef struct lmc__fit {
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
     const uint8_t *x, *s;
-    /* The last measured grid (fit_grid.h): count of each symbol in the sample, first and last
-     * symbol that the grid will have; why it cannot be used, or NULL; bits per element, and per
-     * element that is not zero, times 2^16; loss. */
-    uint32_t counts[LMC__SYMBOLS], first, last;
+    /* The last measured grid (fit_grid.h): elements of the sample, how many are +0, and the count
+     * of each symbol; first and last symbol that the grid will have; why it cannot be used, or
+     * NULL; bits per element, and per element that is not zero, times 2^16; loss. */
+    uint32_t n, n_zero, counts[LMC__SYMBOLS], first, last;
     const char *obstacle;
     uint64_t bits, bits_of_others;
     lmc__q32 error;
@@ -71,7 +93,7 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     f->s = NULL;
     if (!q->is_predicted) return LMC_OK;
     LMC__TRY(
-        o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
+        o->second_elements->read_at(o->second_elements->user, first * q->width, f->second, size));
     if (o->second)
         LMC__TRY(lmc_quantizer_apply(o->second, first * q->width, f->second, size, NULL));
     f->s = lmc__widen(f->wide_second, f->second, n, q->width);
@@ -92,5 +114,4 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 {
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
 }
-
 #endif

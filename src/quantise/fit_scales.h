@@ -46,6 +46,16 @@ static int32_t lmc__to_logarithm(float v)
     return bits;
 }
 
+static enum lmc_status lmc__alloc_scales(lmc_quantizer *q)
+{
+    const uint64_t group_size = q->params.group_size;
+    if (q->n / group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
+    q->n_groups = (size_t)((q->n + group_size - 1) / group_size);
+    q->params.scales =
+        (uint16_t *)lmc__realloc(q->allocator, NULL, 0, q->n_groups * sizeof q->params.scales[0]);
+    return q->params.scales ? LMC_OK : LMC_ERR_MEMORY;
+}
+
 /* Finds the scale of each group from the mean of the bits of its elements' magnitudes: about their
  * geometric mean M, which one very large element hardly changes. Zeros and subnormals are left out;
  * a group that has only such elements gets the least scale.
@@ -61,13 +71,8 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     const uint64_t group_size = q->params.group_size;
     const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE / LMC__SCALE_STEP);
     uint64_t at, sum = 0, count = 0;
-    uint16_t *scales;
     size_t n;
-    if (q->n / group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    q->n_groups = (size_t)((q->n + group_size - 1) / group_size);
-    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof scales[0]);
-    if (!scales) return LMC_ERR_MEMORY;
-    q->params.scales = scales;
+    LMC__TRY(lmc__alloc_scales(q));
     for (at = 0; at < q->n; at += n) {
         size_t i, part;
         n = lmc__get_chunk_size(q, at);
@@ -82,7 +87,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             /* The group ends here, not only the chunk. */
             if (at + i + part == end) {
                 const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
-                scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
+                q->params.scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
                 sum = count = 0;
             }
         }
@@ -168,5 +173,4 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
             q->params.scales[i] =
                 lmc__clamp_scale(grid, q->params.scales[i] + by / LMC__SCALE_STEP);
 }
-
 #endif

@@ -18,11 +18,11 @@
 #define LMC__SYMBOLS 65536u
 
 /* The quantiser owns the arrays of params. scales: one for each group; NULL if they follow from a
- * prediction. codes: NULL unless there is a table, which only blocks of older versions have. */
+ * prediction. codes: NULL unless there is a table. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
-    void *alloc_user;
+    const lmc_allocator *allocator;
     uint64_t n;      /* elements of the tensor */
     size_t n_groups; /* number of params.scales */
 };
@@ -59,7 +59,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
-    if (q->is_recovered) return LMC_OK; /* these elements stay exact */
+    if (q->is_exact) return LMC_OK; /* these elements stay exact */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
     for (i = 0; i < source.n; i += n) {
         const lmc__quant_source strip =
@@ -70,15 +70,15 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* The quantiser may be incomplete. LMC_REALLOC gets the size of each allocation. */
+/* The quantiser may be incomplete. The allocator gets the size of each allocation. */
 LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
-    if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, LMC__SYMBOLS, 0);
+    if (q->params.codes) (void)lmc__realloc(q->allocator, q->params.codes, LMC__SYMBOLS, 0);
     if (q->params.scales)
-        (void)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof q->params.scales[0],
-                          0);
-    (void)LMC_REALLOC(q->alloc_user, q, sizeof *q, 0);
+        (void)lmc__realloc(q->allocator, q->params.scales, q->n_groups * sizeof q->params.scales[0],
+                           0);
+    (void)lmc__realloc(q->allocator, q, sizeof *q, 0);
 }
 
 LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quantizer_info *info)
@@ -100,7 +100,6 @@ LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t off
     if (q->info.is_lossless) return LMC_OK;
     return lmc__quantize_range(&q->params, (uint8_t *)data, offset, size, (const uint8_t *)second);
 }
-
 #elif !defined(LMC_NO_ENCODER)
 
 /* With LMC_NO_QUANTIZE callers can only have NULL; any other pointer is refused. */

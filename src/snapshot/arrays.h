@@ -84,7 +84,7 @@ static int lmc__is_array(const lmc_array *a)
 {
     uint64_t size;
     if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
-        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
+        (unsigned)a->dtype >= LMC__DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
         return 0;
     size = lmc__tensor_size(lmc_dtype_bits(a->dtype), a->rank, a->shape);
     return size != UINT64_MAX && (a->data || size == 0);
@@ -103,8 +103,10 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
 {
     lmc_array spare;
     size_t i;
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n; i++) {
         if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
+        LMC__CHECK_RESERVED(&arrays[i]);
+    }
     LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
     lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
     return LMC_OK;
@@ -193,11 +195,11 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
     lmc__array_file f;
     enum lmc_status status;
     if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
-        n_texts > LMC__MAX_TEXTS)
+        n_texts > LMC__MAX_TEXTS || writer->hints.size)
         return LMC_ERR_ARGUMENT;
     memset(&f, 0, sizeof f);
     f.file.path = path;
-    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.alloc_user);
+    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.allocator);
     status = lmc__sort_arrays(&f, arrays, n_arrays);
     if (status == LMC_OK) status = lmc__plan_array_file(&f, texts, n_texts);
     if (status == LMC_OK) status = lmc__write_array_file(writer, &f);

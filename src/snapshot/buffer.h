@@ -8,19 +8,19 @@
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: no memory yet */
     size_t size, cap;
-    void *alloc_user; /* for LMC_REALLOC */
+    const lmc_allocator *allocator; /* or NULL */
 } lmc__buffer;
 
-static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
+static void lmc__init_buffer(lmc__buffer *b, const lmc_allocator *allocator)
 {
     memset(b, 0, sizeof *b);
-    b->alloc_user = alloc_user;
+    b->allocator = allocator;
 }
 
 /* Frees the memory. The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
-    if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
+    if (b->data) (void)lmc__realloc(b->allocator, b->data, b->cap, 0);
     b->data = NULL;
     b->size = b->cap = 0;
 }
@@ -29,10 +29,10 @@ static void lmc__free_buffer(lmc__buffer *b)
  * member `first` up to the member before `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
-static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
+static void lmc__init_buffers(void *object, size_t from, size_t to, const lmc_allocator *allocator)
 {
     for (; from < to; from += sizeof(lmc__buffer))
-        lmc__init_buffer((lmc__buffer *)(void *)((uint8_t *)object + from), alloc_user);
+        lmc__init_buffer((lmc__buffer *)(void *)((uint8_t *)object + from), allocator);
 }
 
 static void lmc__free_buffers(void *object, size_t from, size_t to)
@@ -52,7 +52,7 @@ static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
     needed = b->size + more;
     cap = (uint64_t)b->cap + b->cap / 2;
     cap = cap < needed || cap > SIZE_MAX / 2 ? needed : cap;
-    data = LMC_REALLOC(b->alloc_user, b->data, b->cap, (size_t)cap);
+    data = lmc__realloc(b->allocator, b->data, b->cap, (size_t)cap);
     if (!data) return LMC_ERR_MEMORY;
     b->data = (uint8_t *)data;
     b->cap = (size_t)cap;

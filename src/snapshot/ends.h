@@ -14,7 +14,7 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
                             const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
-    memcpy(dst, lmc__magic, 8);
+    memcpy(dst, LMC_MAGIC, 8);
     dst[8] = LMC_FORMAT_MAJOR;
     dst[9] = LMC_FORMAT_MINOR;
     dst[LMC__ALGORITHM_AT] = 1;
@@ -37,7 +37,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
     dst[24] = LMC_FORMAT_MAJOR;
     dst[25] = LMC_FORMAT_MINOR;
     lmc__store32(dst + 28, k->crc32c(0, dst, 28));
-    memcpy(dst + 32, lmc__end_magic, 8);
+    memcpy(dst + 32, LMC__END_MAGIC, 8);
 }
 #endif
 
@@ -46,17 +46,6 @@ static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
-}
-
-/* Returns the bits LMC__FEATURE_... that the file may use. The header must have been checked. */
-static unsigned lmc__get_features(const uint8_t *header)
-{
-    return lmc__load32(header + LMC__FEATURES_AT);
-}
-
-static int lmc__is_draft(const uint8_t *magic)
-{
-    return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
 /* Checks the LMC__HEADER_SIZE bytes of a header. The version is checked before the CRC: a newer
@@ -72,9 +61,8 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
 {
     uint64_t features;
     size_t i;
-    LMC__CHECK(!lmc__is_draft(header), LMC_ERR_VERSION);
-    LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
-    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R3-2 */
+    LMC__CHECK(memcmp(header, LMC_MAGIC, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
+    LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);     /* R3-2 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
                LMC_ERR_CHECKSUM);                                              /* R3-4 */
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
@@ -96,20 +84,13 @@ static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_siz
     return 1;
 }
 
-/* The error for an input that ends within its header, after size bytes. */
-static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
-{
-    if (size >= 8 && lmc__is_draft(header)) return LMC_ERR_VERSION;
-    if (size < 8 || memcmp(header, lmc__magic, 8) != 0) return LMC_ERR_NOT_LMC;
-    return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
-}
-
-/* Sets the members of info that are in the header. The header must have been checked. */
+/* Sets what the header says. Its CRC and version must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
     info->has_base = lmc__has_base(header);
-    info->features = lmc__get_features(header);
+    info->features = lmc__load64(header + LMC__FEATURES_AT); /* bits LMC__FEATURE_... */
+    info->format_major = header[8];
     info->format_minor = header[9];
 }
 
@@ -117,30 +98,37 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
                                                    lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
+    enum lmc_status status;
     if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
-    if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
-    LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
-    lmc__get_header_info(info, header);
-    return LMC_OK;
+    if (src_size < 8 || memcmp(header, LMC_MAGIC, 8) != 0) return LMC_ERR_NOT_LMC;
+    if (src_size < LMC__HEADER_SIZE)
+        return src_size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
+    status = lmc__check_header(header, lmc__get_kernels());
+    if (status == LMC_OK || status == LMC_ERR_UNSUPPORTED) lmc__get_header_info(info, header);
+    info->format_major = header[8];
+    info->format_minor = header[9];
+    return status;
 }
 
-/* Checks the trailer of a file of `total` bytes, whose index was found at index_at:
- *
+/* Checks the trailer of a file of `total` bytes, and sets where the index is:
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  end magic
  *
  * The file's size shows whether a file was cut and continued with the end of another file. */
-LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                                    uint64_t index_size, uint64_t total,
-                                                    const lmc__kernels *k)
+LMC__COLD static enum lmc_status lmc__check_trailer(lmc_snapshot_info *info, const uint8_t *trailer,
+                                                    uint64_t total, const lmc__kernels *k)
 {
-    LMC__VALID(memcmp(trailer + 32, lmc__end_magic, 8) == 0); /* R3-15 */
+    const uint64_t end = total - LMC__TRAILER_SIZE, at = lmc__load64(trailer);
+    LMC__VALID(memcmp(trailer + 32, LMC__END_MAGIC, 8) == 0); /* R3-15 */
     LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28),
                LMC_ERR_CHECKSUM);                                    /* R3-16 */
     LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R3-17 */
     LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R3-19 */
-    LMC__VALID(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
+    LMC__VALID(at >= LMC__HEADER_SIZE && at <= end && lmc__load64(trailer + 8) == end - at &&
                lmc__load64(trailer + 16) == total); /* R3-20 to R3-22 */
+    info->size = total;
+    info->index_offset = at;
+    info->index_size = end - at;
     return LMC_OK;
 }

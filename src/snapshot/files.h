@@ -31,6 +31,7 @@ typedef struct lmc__listed_file {
     /* After the first use of its header text (texts.h): where the text of each tensor begins, and
      * where the last text ends. */
     lmc__buffer text_at;
+    lmc__buffer hints; /* of a writer: lmc__hint */
 } lmc__listed_file;
 
 typedef struct lmc__stream {
@@ -39,13 +40,14 @@ typedef struct lmc__stream {
     uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
     int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
+    lmc__cursor records;      /* in the body, which only a reader keeps, in its index */
 } lmc__stream;
 
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
     size_t n_files, n_streams;
-    int has_records; /* 1: there are extension records, which this version skips */
+    uint64_t n_records; /* extension records, which this version skips */
 } lmc__listing;
 
 /* The pointer is valid until more files or streams are added. */
@@ -58,12 +60,12 @@ static lmc__stream *lmc__stream_at(const lmc__listing *l, size_t i)
     return (lmc__stream *)(void *)l->streams.data + i;
 }
 
-static void lmc__init_listing(lmc__listing *l, void *alloc_user)
+static void lmc__init_listing(lmc__listing *l, const lmc_allocator *allocator)
 {
     memset(l, 0, sizeof *l);
-    lmc__init_buffer(&l->files, alloc_user);
-    lmc__init_buffer(&l->streams, alloc_user);
-    lmc__init_buffer(&l->paths.table, alloc_user);
+    lmc__init_buffer(&l->files, allocator);
+    lmc__init_buffer(&l->streams, allocator);
+    lmc__init_buffer(&l->paths.table, allocator);
 }
 
 /* Adds a stream without files. */
@@ -71,7 +73,7 @@ static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
     LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
     *stream = lmc__stream_at(l, l->n_streams++);
-    lmc__init_buffer(&(*stream)->memory, l->streams.alloc_user);
+    lmc__init_buffer(&(*stream)->memory, l->streams.allocator);
     (*stream)->first_file = l->n_files;
     return LMC_OK;
 }
@@ -81,7 +83,8 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
 {
     LMC__TRY(lmc__append(&l->files, NULL, sizeof **file));
     *file = lmc__listed_at(l, l->n_files++);
-    lmc__init_buffer(&(*file)->text_at, l->files.alloc_user);
+    lmc__init_buffer(&(*file)->text_at, l->files.allocator);
+    lmc__init_buffer(&(*file)->hints, l->files.allocator);
     (*file)->stream = l->n_streams - 1;
     lmc__stream_at(l, l->n_streams - 1)->n_files++;
     return LMC_OK;
@@ -90,8 +93,10 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
 static void lmc__remove_stream(lmc__listing *l)
 {
     lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
-    while (l->n_files > stream->first_file)
+    while (l->n_files > stream->first_file) {
         lmc__free_buffer(&lmc__listed_at(l, --l->n_files)->text_at);
+        lmc__free_buffer(&lmc__listed_at(l, l->n_files)->hints);
+    }
     l->files.size = l->n_files * sizeof(lmc__listed_file);
     lmc__free_buffer(&stream->memory);
     l->n_streams--;
@@ -107,6 +112,41 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
+/* Hints of one tensor, in an array that is sorted by the numbers; 0 is also the file. */
+typedef struct lmc__hint {
+    size_t tensor_number;
+    lmc_tensor_hints hints;
+} lmc__hint;
+
+/* The hints for that tensor, or where they belong: then *is_there is 0. */
+static lmc__hint *lmc__find_hint(const lmc__buffer *hints, size_t number, int *is_there)
+{
+    lmc__hint *const all = (lmc__hint *)(void *)hints->data;
+    const size_t n = hints->size / sizeof *all;
+    size_t i;
+    LMC__FIND_FIRST(i, 0, n, all[i].tensor_number < number);
+    *is_there = i < n && all[i].tensor_number == number;
+    return all + i;
+}
+static lmc_tensor_hints lmc__hints_at(const lmc__buffer *hints, size_t i)
+{
+    const lmc_tensor_hints none = LMC_DEFAULTS;
+    int is_there = 0;
+    const lmc__hint *const found =
+        hints && hints->size ? lmc__find_hint(hints, i, &is_there) : NULL;
+    return is_there ? found->hints : none;
+}
+/* The hints for tensor t of the file; t NULL: for the file. */
+static lmc_tensor_hints lmc__hints_of(const lmc__listed_file *f, const lmc_tensor *t)
+{
+    return lmc__hints_at(&f->hints, t ? (size_t)(t - f->file.tensors) : 0);
+}
+/* The quantiser of tensor t, or NULL. */
+static const lmc__quant_params *lmc__quant_of(const lmc__listed_file *f, const lmc_tensor *t)
+{
+    return lmc__get_quant_params(lmc__hints_of(f, t).quantizer);
+}
+
 /* The number of the file that has byte `position` of the stream. If position is the stream's end:
  * the number of the first file after the stream. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
@@ -161,7 +201,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
  * (spec 4.1), else as a string. A dtype that is added to the enum later must be stored as a string,
  * too: lmc__append_tensors must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
-#if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
+#if LMC__DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
 #endif
 
@@ -169,7 +209,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* The entries of a body are parsed twice by the same functions. The first pass, with tensors NULL,
  * counts them, and checks that they are complete and that their fields are within their limits. The
- * second pass copies them, and checks the rules that compare entries. */
+ * second pass copies them, and checks the rules that compare entries. If the first pass ends at
+ * something that is not supported, the second one still looks at all before that: an entry that
+ * refers to a wrong one is corrupt, whatever follows in it (R2-11). */
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
@@ -287,7 +329,6 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
         t.loss.generation = lmc__take8(c);
         t.loss.measure = (enum lmc_measure)lmc__take8(c);
         t.loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);        /* R4-38 */
         LMC__VALID(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE); /* R4-38 */
     }
     if (x->tensors) {
@@ -362,7 +403,6 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
 
 /* Checks a FILE body and appends its stream and its files to the list. Arrays and strings are in
  * one allocation, sorted by alignment:
- *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
@@ -373,6 +413,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     lmc__stream *stream;
     lmc__body_parser x;
     lmc__item *items;
+    enum lmc_status status = LMC_OK;
     uint64_t i;
     int pass;
     LMC__TRY(lmc__add_stream(l, &stream));
@@ -385,19 +426,23 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
         LMC__VALID(x.n_files >= 1); /* R4-14 */
         x.path = "";
         x.path_size = 0;
-        for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
+        status = LMC_OK;
+        for (i = 0; i < x.n_files && status == LMC_OK; i++) status = lmc__parse_file(&x, l);
         if (pass) break;
-        l->has_records |= lmc__left(&x.c) != 0;
-        LMC__TRY(lmc__skip_records(&x.c));
+        stream->records = x.c;
+        if (status == LMC_OK) LMC__TRY(lmc__skip_records(&x.c, &l->n_records));
+        else if (status != LMC_ERR_UNSUPPORTED) return status;
+        /* one byte more, as sums with a null pointer are undefined */
         LMC__TRY(
             lmc__reserve(&stream->memory, x.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
-                                              8 * x.n_words + x.n_chars));
+                                              8 * x.n_words + x.n_chars + 1));
         x.tensors = (lmc_tensor *)(void *)stream->memory.data;
         x.items = (lmc__item *)(void *)(x.tensors + x.n_tensors);
         x.words = (uint64_t *)(void *)(x.items + x.n_tensors);
         x.chars = (char *)(x.words + x.n_words);
         x.n_tensors = x.n_words = x.n_chars = 0;
     }
+    LMC__TRY(status);
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;

@@ -15,7 +15,6 @@
  * of its dtype, its shape, and two sums of each leaf. They are the CRC-32C, which blocks need
  * anyway, and the sum of its words. A file is cut into *pieces*: each piece is in one block, and
  * in one leaf or in no tensor:
- *
  *     tensors   |------- A ---------------|  gap  |--- B --|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|

@@ -64,20 +64,24 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
  * at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
-                                                    const lmc_parallel *parallel, void *alloc_user)
+                                                    const lmc_parallel *parallel,
+                                                    const lmc_allocator *allocator)
 {
     lmc__buffer body;
     lmc__listing checked;
     lmc__digester digester;
     lmc__coder coder;
     enum lmc_status status;
-    if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
-        tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
+    if (!file || tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
-    lmc__init_buffer(&body, alloc_user);
-    lmc__init_listing(&checked, alloc_user);
-    lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* `body`: the FILE body, later the fingerprints */
+    LMC__CHECK_CALLBACKS(stream, read);
+    LMC__TRY(lmc__check_parallel(parallel));
+    LMC__TRY(lmc__check_allocator(allocator));
+    lmc__init_buffer(&body, allocator);
+    lmc__init_listing(&checked, allocator);
+    lmc__open_coder(&coder, parallel, allocator);
+    status =
+        lmc__append_file(&body, file, NULL); /* `body`: the FILE body, later the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
@@ -101,12 +105,13 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
 /* Opening an origin computes the base's fingerprint. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                                    void *alloc_user)
+                                                    const lmc_allocator *allocator)
 {
     lmc__origin origin;
     enum lmc_status status;
     if (!base || !fingerprint) return LMC_ERR_ARGUMENT;
-    status = lmc__open_origin(&origin, NULL, base, alloc_user);
+    LMC__TRY(lmc__check_allocator(allocator));
+    status = lmc__open_origin(&origin, NULL, base, allocator);
     if (status == LMC_OK) memcpy(fingerprint, origin.fingerprint, LMC_FINGERPRINT_SIZE);
     lmc__free_origin(&origin);
     return status;

@@ -78,7 +78,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     if (!r || !result) return LMC_ERR_ARGUMENT;
     can =
         r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
-    lmc__init_buffer(&items, r->options.alloc_user);
+    lmc__init_buffer(&items, r->options.allocator);
     if (can && base) status = lmc__sort_paths(base, &items);
     for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
         const lmc__listed_file *const f = lmc__file_at(r, i);

@@ -23,7 +23,6 @@ typedef struct lmc__reader_run {
     lmc__run run;
     /* where in the file its blocks begin and end; the row of its first block in BLKS */
     uint64_t at, end, first_row;
-    size_t first_block; /* its first block in tables.blocks; SIZE_MAX: its rows were not read yet */
     /* LMC_OK; in a damaged file, why the prediction cannot be read (LMC_ERR_LOST: the run's section
      * is lost) */
     enum lmc_status prediction;
@@ -43,7 +42,6 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all runs */
-    lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
@@ -51,6 +49,7 @@ typedef struct lmc__tables {
     /* number of rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
+    lmc__cursor records;        /* likewise: extension records */
     uint32_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
@@ -66,11 +65,11 @@ static size_t lmc__count_runs(const lmc__tables *t)
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-static void lmc__init_tables(lmc__tables *t, void *alloc_user)
+static void lmc__init_tables(lmc__tables *t, const lmc_allocator *allocator)
 {
     memset(t, 0, sizeof *t);
-    lmc__init_listing(&t->listing, alloc_user);
-    lmc__init_buffers(t, LMC__TABLE_BUFFERS, alloc_user);
+    lmc__init_listing(&t->listing, allocator);
+    lmc__init_buffers(t, LMC__TABLE_BUFFERS, allocator);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
@@ -144,13 +143,12 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     LMC__TRY(
         lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
-    l->has_records |= r.run.has_records;
+    l->n_records += r.run.n_records;
     LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
                stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
-    r.first_block = SIZE_MAX;
     t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&t->runs, &r, sizeof r);
@@ -209,7 +207,7 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     if (header) LMC__VALID(memcmp(body, header, LMC__HEADER_SIZE) == 0);
     else LMC__TRY(lmc__check_header(body, k));
-    x.features = lmc__get_features(body);
+    x.features = lmc__load32(body + LMC__FEATURES_AT);
     n_sections = lmc__load32(body + LMC__INDEX_SECTIONS_AT);
     for (i = 0; i < n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
     LMC__VALID(t->listing.n_streams > 0);
@@ -218,8 +216,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     t->metadata_at = x.c.p;
     t->n_metadata = lmc__load32(body + LMC__INDEX_METADATA_AT);
     LMC__TRY(lmc__parse_metadata(&x.c, t->n_metadata, &t->keys, &t->metadata));
-    t->listing.has_records |= lmc__left(&x.c) != 0;
-    LMC__TRY(lmc__skip_records(&x.c));
+    t->records = x.c;
+    LMC__TRY(lmc__skip_records(&x.c, &t->listing.n_records));
     LMC__TRY(lmc__identify_listing(items, &t->listing, t->fingerprint));
     LMC__VALID(memcmp(body + LMC__INDEX_FINGERPRINT_AT, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);

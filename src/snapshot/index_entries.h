@@ -42,9 +42,10 @@ typedef struct lmc__index_builder {
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
 /* limit: bytes; 0: the default. */
-static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, void *alloc_user)
+static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit,
+                                       const lmc_allocator *allocator)
 {
-    lmc__init_buffers(b, LMC__INDEX_BUFFERS, alloc_user);
+    lmc__init_buffers(b, LMC__INDEX_BUFFERS, allocator);
     b->limit = limit ? limit : LMC__DEFAULT_INDEX_LIMIT;
     return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
 }

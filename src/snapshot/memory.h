@@ -11,8 +11,9 @@
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
-    lmc__buffer b = {m->data, m->size, m->cap, m->alloc_user};
-    const enum lmc_status status = lmc__append(&b, data, size);
+    lmc__buffer b = {m->data, m->size, m->cap, m->allocator};
+    const enum lmc_status status =
+        m->size <= m->cap ? lmc__append(&b, data, size) : LMC_ERR_ARGUMENT;
     m->data = b.data;
     m->size = b.size;
     m->cap = b.cap;
@@ -40,29 +41,30 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
-    const lmc_sink sink = {lmc__write_memory, memory};
+    const lmc_sink sink = {lmc__write_memory, memory, {0, 0}};
     return sink;
 }
 
 /* A source of the bytes that are there now. Bytes that are appended later are not in it. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
-    const lmc_source source = {lmc__read_memory_at, memory, memory->size};
+    const lmc_source source = {lmc__read_memory_at, memory, memory->size, {0, 0}};
     return source;
 }
 
 /* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
-    const lmc_stream stream = {lmc__read_memory, memory};
+    const lmc_stream stream = {lmc__read_memory, memory, {0, 0}};
     return stream;
 }
 
-/* Frees the data. The lmc_memory can be used again, with the same alloc_user. */
+/* Frees the data, unless cap is 0: then it is the caller's. The lmc_memory can be used again, with
+ * the same allocator. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;
-    if (memory->data) (void)LMC_REALLOC(memory->alloc_user, memory->data, memory->cap, 0);
+    if (memory->cap) (void)lmc__realloc(memory->allocator, memory->data, memory->cap, 0);
     memory->data = NULL;
     memory->size = memory->cap = memory->position = 0;
 }

@@ -135,7 +135,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     const size_t old_size = set->table.size / 8;
     lmc__buffer grown;
     size_t i;
-    lmc__init_buffer(&grown, set->table.alloc_user);
+    lmc__init_buffer(&grown, set->table.allocator);
     LMC__TRY(lmc__append(&grown, NULL, 8 * (old_size ? 2 * old_size : 64)));
     for (i = 0; i < old_size; i++)
         if (old[i]) *lmc__place_path(&grown, old[i]) = old[i];

@@ -72,7 +72,7 @@ LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint6
     writer_options.level = options->level;
     writer_options.progress = options->progress;
     writer_options.user = options->user;
-    writer_options.alloc_user = options->alloc_user;
+    writer_options.allocator = options->allocator;
     LMC__TRY(lmc_writer_open(&writer, sink, &writer_options));
     status = lmc_writer_begin_file(writer, &file, dtype);
     if (status == LMC_OK)
@@ -90,10 +90,10 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
 {
     lmc_compress_options o;
     lmc__fixed_sink fixed = {(uint8_t *)dst, 0, dst_cap};
-    const lmc_sink sink = {lmc__write_fixed, &fixed};
-    if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
+    const lmc_sink sink = {lmc__write_fixed, &fixed, {0, 0}};
+    if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC__DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     LMC__TRY(lmc__write_one_file(&sink, size, dtype, src, NULL, &o));
     *dst_size = fixed.size;
     return LMC_OK;
@@ -112,7 +112,7 @@ LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_fi
     reader_options.parallel = options->parallel;
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
-    reader_options.alloc_user = options->alloc_user;
+    reader_options.allocator = options->allocator;
     reader_options.parallel_reads = 1; /* the source is memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
@@ -134,7 +134,7 @@ LMC__COLD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t 
     lmc_reader *reader;
     lmc_memory memory;
     if (!size) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     *size = file->size;
     if (dtype)
@@ -155,7 +155,7 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
     lmc_memory memory;
     enum lmc_status status = LMC_ERR_DST_TOO_SMALL;
     if (!dst_size || (!dst && dst_cap)) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
         reader->coder->progress = o.progress;
@@ -183,11 +183,11 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
     lmc__file_to_file f = {NULL, NULL, dtype, LMC_DEFAULTS};
     lmc__buffer name;
     enum lmc_status status;
-    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&f.options, sizeof f.options, options));
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC__DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(LMC__TAKE_OPTIONS(&f.options, allocator, options));
     f.src = fopen(src_path, "rb");
     if (!f.src) return LMC_ERR_READ;
-    lmc__init_buffer(&name, f.options.alloc_user);
+    lmc__init_buffer(&name, f.options.allocator);
     status = lmc__append(&name, dst_path, strlen(dst_path));
     if (status == LMC_OK) status = lmc__append(&name, ".part", sizeof ".part");
     if (status == LMC_OK) {
@@ -195,8 +195,8 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
         f.part = fopen(part_path, "wb");
         status = f.part ? convert(&f) : LMC_ERR_WRITE;
         if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
-#ifdef _WIN32 /* rename() does not replace files there */
-        if (status == LMC_OK) (void)remove(dst_path);
+#ifdef _WIN32 /* rename() does not replace files there; then the part is all there is */
+        if (status == LMC_OK && remove(dst_path) == 0) f.part = NULL;
 #endif
         if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
         if (status != LMC_OK && f.part) (void)remove(part_path);
@@ -254,7 +254,7 @@ static enum lmc_status lmc__decompress_stdio(lmc__file_to_file *f)
     o.write = lmc__write_part;
     o.progress = lmc__report_part;
     o.user = f;
-    o.alloc_user = f->options.alloc_user;
+    o.allocator = f->options.allocator;
     return lmc_snapshot_restore(&stream, NULL, &o);
 }
 

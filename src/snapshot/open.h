@@ -10,7 +10,6 @@
 
 /* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage)
  * begins with an lmc_reader, so a pointer to it is a pointer to a reader:
- *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
@@ -28,30 +27,32 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     enum lmc_status status;
     const lmc_reader *below;
     lmc_reader *r;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(o.parallel))
-        return LMC_ERR_ARGUMENT;
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
+    if (!reader) return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(source, read_at);
+    LMC__TRY(lmc__check_parallel(o.parallel));
+    LMC__TRY(lmc__check_allocator(o.allocator));
     if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
-    r = (lmc_reader *)LMC_REALLOC(o.alloc_user, NULL, 0, struct_size);
+    r = (lmc_reader *)lmc__realloc(o.allocator, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);
     r->struct_size = struct_size;
     r->source = *source;
     r->options = o;
     r->read_run = lmc__read_indexed_run;
-    lmc__open_coder(&r->own_coder, o.parallel, o.alloc_user);
+    lmc__open_coder(&r->own_coder, o.parallel, o.allocator);
     r->coder = o.lender ? o.lender->coder : &r->own_coder;
-    lmc__init_tables(&r->tables, o.alloc_user);
-    lmc__init_buffers(r, LMC__READER_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
+    lmc__init_tables(&r->tables, o.allocator);
+    lmc__init_buffers(r, LMC__READER_BUFFERS, o.allocator);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.allocator);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.allocator);
     r->info.features = LMC__KNOWN_FEATURES;
     /* a whole chain has one meter: the base's, if the base is a reader, or the lender's */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
     r->n_links = below ? below->n_links + 1 : 1;
-    status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.alloc_user);
+    status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.allocator);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
     if (status == LMC_OK) status = open(r);
@@ -69,17 +70,16 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* free_extra frees the buffers of a salvage before the reader is freed, since both are one
- * allocation. LMC_REALLOC needs the size of the memory that it frees, so struct_size is kept. */
+/* free_extra frees what a larger struct adds; both are one allocation, of struct_size bytes. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
+    if (r->free_extra) r->free_extra(r);
     lmc__free_coder(&r->own_coder);
     lmc__free_tables(&r->tables);
     lmc__free_buffers(r, LMC__READER_BUFFERS);
     lmc__free_buffers(&r->as_base, LMC__WINDOW_BUFFERS);
     lmc__free_buffers(&r->back, LMC__WINDOW_BUFFERS);
-    if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
+    (void)lmc__realloc(r->options.allocator, r, r->struct_size, 0);
 }

@@ -21,7 +21,6 @@
  * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
  * Checks of the base, and their errors. Each check needs the checks before it:
- *
  *   opening     lmc__open_origin         the base's description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; the header names
  *                                        another base: BASE_WRONG
@@ -66,15 +65,17 @@ typedef struct lmc__origin {
  * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
  * that base states; the base's bytes are checked when they are read. Always free the origin. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
-                                                  const lmc_base *base, void *alloc_user)
+                                                  const lmc_base *base,
+                                                  const lmc_allocator *allocator)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
     o->listing = listing;
-    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, alloc_user);
+    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, allocator);
     o->base = base;
     if (!base) return LMC_OK;
-    if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
+    if (!base->get_file) return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(base, read);
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
@@ -147,7 +148,7 @@ LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_p
 LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                           const char *dtype, uint64_t size)
 {
-    lmc_base_part part = {path, name, 0, size};
+    lmc_base_part part = {path, name, 0, size, {0, 0}};
     const uint32_t found = lmc__find_part(o, &part, dtype);
     part.path = NULL;
     return found ? found : lmc__find_part(o, &part, dtype);
@@ -156,7 +157,6 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
 /* -- tensors whose names have another prefix in the base -- */
 
 /* Some programs add a prefix to the names of all tensors, or remove one:
- *
  *     base   model.layers.0.mlp.up.weight
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *

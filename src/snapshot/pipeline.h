@@ -17,7 +17,6 @@
  *
  * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
  * wave w - 1 is written, and the input of wave w + 1 is read:
- *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
@@ -35,6 +34,7 @@ typedef struct lmc__snapshot_job {
     /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
     uint8_t *content;
     int may_change;       /* encoding: job.src is the caller's memory, and may change at any time */
+    int has_base;         /* writer: 1: job.base, if it is used, is of the base */
     size_t run;           /* reader: number of the block's run */
     int is_unread;        /* restoring: the prediction is missing, so only the payload is checked */
     uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
@@ -64,7 +64,9 @@ typedef struct lmc__coder {
      * back to dst, and only their CRCs are checked */
     int is_written;
     /* restoring: each task writes its own block with this, instead of the sink; or NULL */
-    enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
+    enum lmc_status (*write_at)(void *user, size_t file_number, uint64_t offset, const void *data,
+                                size_t size);
+    size_t file_number; /* for write_at */
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
@@ -86,12 +88,13 @@ typedef struct lmc__coder {
 #define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
 /* Allocates nothing yet. */
-static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
+static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel,
+                            const lmc_allocator *allocator)
 {
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    lmc__init_buffers(c, LMC__CODER_BUFFERS, alloc_user);
+    lmc__init_buffers(c, LMC__CODER_BUFFERS, allocator);
 }
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
@@ -266,7 +269,8 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
-        job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
+        job->job.status =
+            c->write_at(c->sink.user, c->file_number, job->file_offset, content, info->size);
 }
 
 static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
@@ -367,6 +371,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
     LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED)); /* R3-12 */
+    LMC__VALID(layout != LMC__LAYOUT_ZEROS || (features & LMC__FEATURE_ZEROS));         /* R3-12 */
     LMC__VALID(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)));       /* R3-13 */
     return LMC_OK;
 }

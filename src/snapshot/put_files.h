@@ -9,12 +9,16 @@
 
 /* Writes FILE bodies (spec 4.1). The writer parses them again (files.h) to check them. */
 
-/* The Loss that is written for a tensor; generation 0: nothing was lost. */
-static lmc_loss lmc__get_loss(const lmc_tensor *t)
+/* The Loss that is written for tensor number i, t; generation 0: nothing was lost. hints: as in
+ * lmc__listed_file, or NULL. */
+static lmc_loss lmc__get_loss(const lmc_tensor *t, size_t i, const lmc__buffer *hints)
 {
 #ifndef LMC_NO_ENCODER
-    if (lmc__get_quant_params(t->quantizer)) return lmc__get_quantizer_loss(t->quantizer);
+    const lmc_quantizer *const quantizer = lmc__hints_at(hints, i).quantizer;
+    const lmc__quant_params *const quant = lmc__get_quant_params(quantizer);
+    if (quant && !quant->is_exact) return lmc__get_quantizer_loss(quantizer);
 #endif
+    (void)i, (void)hints;
     return t->loss;
 }
 
@@ -79,17 +83,17 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
 /* Appends an entry, as lmc__parse_tensor reads it, after n other entries. position: where the
  * previous tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
-                                                    enum lmc_dtype dtype, uint64_t position)
+                                                    enum lmc_dtype dtype, uint64_t position,
+                                                    const lmc__buffer *hints)
 {
     const lmc__reference r = lmc__choose_reference(t, n, dtype);
-    const lmc_loss loss = lmc__get_loss(t);
+    const lmc_loss loss = lmc__get_loss(t, n, hints);
     const uint64_t gap = t->offset - position;
     const size_t middle = strlen(t->name) - r.prefix - r.suffix;
     unsigned i;
     if (loss.generation > 255) return LMC_ERR_ARGUMENT;
     if (loss.generation &&
-        (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
-         (int)loss.measure > (int)LMC_MEASURE_NMSE))
+        (!(loss.error >= 0) || loss.error > 1 || (unsigned)loss.measure - 1 > 254))
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__append8(out, (r.is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
                                    (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
@@ -119,7 +123,8 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
 }
 
 /* Appends all tensors. Refuses only what an entry cannot express; the parser checks the rest. */
-LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
+LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file,
+                                                     const lmc__buffer *hints)
 {
     uint64_t position = 0;
     size_t i;
@@ -133,7 +138,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
         if (dtype != LMC_AUTO &&
             lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) != t->size)
             return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
+        LMC__TRY(lmc__append_tensor(out, t, i, dtype, position, hints));
         position = t->offset + t->size;
     }
     return LMC_OK;
@@ -142,7 +147,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
 /* Appends the entries of a file and of its tensors. prefix: bytes of the path that are shared with
  * the previous entry. Refuses only what cannot be written; lmc__list_files checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
-                                                        unsigned prefix)
+                                                        unsigned prefix, const lmc__buffer *hints)
 {
     const int is_directory = file->kind == LMC_FILE_DIRECTORY,
               is_unknown = file->size == LMC_UNKNOWN_SIZE;
@@ -170,11 +175,12 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     }
     if (is_directory || is_unknown) return LMC_OK;
     LMC__TRY(lmc__append_varint(out, file->n_tensors));
-    return lmc__append_tensors(out, file);
+    return lmc__append_tensors(out, file, hints);
 }
 
-LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file,
+                                             const lmc__buffer *hints)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* number of files */
-    return lmc__append_file_entry(out, file, 0);
+    return lmc__append_file_entry(out, file, 0, hints);
 }

@@ -42,6 +42,8 @@ struct lmc_reader {
     lmc__buffer names, paths;
     /* predictions of blocks that are read in part: [0] from the base, [1] from this snapshot */
     lmc__buffer base[2];
+    /* lmc__block_place, of runs whose rows were read; lmc__first_block of each run */
+    lmc__buffer blocks, first_blocks;
     uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
@@ -78,11 +80,17 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
     return lmc__table_run(&r->tables, i);
 }
 
+/* 1 + the number of the run's first block in r->blocks; 0: its rows were not read yet. */
+static size_t lmc__first_block(const lmc_reader *r, size_t number)
+{
+    return r->first_blocks.size ? ((size_t *)(void *)r->first_blocks.data)[number] : 0;
+}
+
 /* Block i of a run whose rows were read. Valid until the rows of another run are read. */
 static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number, uint64_t i)
 {
-    return (const lmc__block_place *)(const void *)r->tables.blocks.data +
-           lmc__run_at(r, number)->first_block + (size_t)i;
+    return (const lmc__block_place *)(const void *)r->blocks.data +
+           (lmc__first_block(r, number) - 1 + (size_t)i);
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
@@ -157,32 +165,33 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
     LMC__TRY(lmc__read_at(r, 0, header, size));
-    if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
-    LMC__TRY(lmc__check_header(header, r->coder->wave.k));
+    LMC__TRY(lmc_header_parse(header, size, &r->info));
     return lmc__take_header(r, header);
 }
 
 /* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
  * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read. The new
- * room in t->blocks has the places in its first half, the rows in its second. */
+ * room in r->blocks has the places in its first half, the rows in its second. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
-    lmc__tables *const t = &r->tables;
-    lmc__reader_run *const run = lmc__run_at(r, number);
+    const lmc__tables *const t = &r->tables;
+    const lmc__reader_run *const run = lmc__run_at(r, number);
     const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n,
                    rows_at = t->rows_offset + LMC__SECTION_HEADER_SIZE;
     uint64_t at = run->at;
     lmc__block_place *place;
     uint8_t *row;
     size_t i;
-    if (run->first_block != SIZE_MAX) return LMC_OK;
-    if (t->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->blocks, 2 * size));
-    row = t->blocks.data + t->blocks.size + (size_t)size;
+    if (lmc__first_block(r, number)) return LMC_OK;
+    if (r->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    if (r->first_blocks.size == 0)
+        LMC__TRY(lmc__append(&r->first_blocks, NULL, lmc__count_runs(t) * sizeof i));
+    LMC__TRY(lmc__reserve(&r->blocks, 2 * size));
+    row = r->blocks.data + r->blocks.size + (size_t)size;
     if (!code)
         LMC__TRY(
             lmc__read_at(r, rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row, row, (size_t)size));
-    place = (lmc__block_place *)(void *)(t->blocks.data + t->blocks.size);
+    place = (lmc__block_place *)(void *)(r->blocks.data + r->blocks.size);
     for (i = 0; i < n; i++, place++, row += LMC__BLOCK_ENTRY_SIZE) {
         uint32_t encoded, header_crc;
         if (code) {
@@ -205,8 +214,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
         at += encoded;
     }
     LMC__VALID(at == run->end); /* R8-8 */
-    run->first_block = t->blocks.size / sizeof *place;
-    t->blocks.size += 2 * (size_t)size;
+    ((size_t *)(void *)r->first_blocks.data)[number] = 1 + r->blocks.size / sizeof *place;
+    r->blocks.size += 2 * (size_t)size;
     return LMC_OK;
 }
 
@@ -242,27 +251,23 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const lmc__kernels *k = r->coder->wave.k;
     uint8_t header[LMC__HEADER_SIZE];
     const uint8_t *trailer;
-    uint64_t index_at, index_size, offset = 0;
+    uint64_t offset = 0;
     lmc__section section;
     int has_header;
     LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
-    has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
+    has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, LMC__END_MAGIC, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
     trailer = r->held.data + tail_size - LMC__TRAILER_SIZE;
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
-    index_at = lmc__load64(trailer);
-    index_size = lmc__load64(trailer + 8);
-    LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
-    LMC__VALID(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
-               index_size == total - LMC__TRAILER_SIZE - index_at);
-    LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
+    LMC__CHECK(memcmp(trailer + 32, LMC__END_MAGIC, 8) == 0, LMC_ERR_TRUNCATED);
+    LMC__TRY(lmc__check_trailer(&r->info, trailer, total, k));
+    LMC__TRY(lmc__read_index(r, &r->tables, r->info.index_offset, r->info.index_size));
     LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
     LMC__VALID(lmc__is_kind(&section, "INDX") &&
-               section.size == index_size - LMC__SECTION_HEADER_SIZE);
+               section.size == r->info.index_size - LMC__SECTION_HEADER_SIZE);
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
-    LMC__VALID(offset == index_at);
+    LMC__VALID(offset == r->info.index_offset);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     lmc__free_buffer(&r->held);
@@ -356,7 +361,6 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
 }
 
 /* Reads the predictions of the n blocks:
- *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
@@ -504,11 +508,10 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    lmc__tables *const t = &r->tables;
-    const size_t blocks_size = t->blocks.size;
+    const lmc__reader_run *const run = lmc__run_at(r, number);
+    const size_t blocks_size = r->blocks.size;
     enum lmc_status status;
-    if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
+    if (lmc__first_block(r, number) || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
         LMC__TRY(lmc__load_rows(r, number, NULL));
         return lmc__read_blocks(r, number, offset, dst, size, 0);
@@ -517,8 +520,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
     if (status != LMC_OK) { /* the places from these bytes may be wrong */
-        t->blocks.size = blocks_size;
-        run->first_block = SIZE_MAX;
+        r->blocks.size = blocks_size;
+        ((size_t *)(void *)r->first_blocks.data)[number] = 0;
     }
     return status;
 }
@@ -626,8 +629,11 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
-    const lmc_base base = {reader ? reader->tables.listing.n_files : 0, lmc__get_reader_file,
-                           lmc__read_as_base, reader};
+    const lmc_base base = {reader ? reader->tables.listing.n_files : 0,
+                           lmc__get_reader_file,
+                           lmc__read_as_base,
+                           reader,
+                           {0, 0}};
     return base;
 }
 

@@ -22,7 +22,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_s
     info->n_metadata = r->tables.n_metadata;
     memcpy(info->fingerprint, r->tables.fingerprint, LMC_FINGERPRINT_SIZE);
     info->n_sections = r->tables.ancillary.size / sizeof(lmc__ancillary);
-    info->has_records = (uint64_t)r->tables.listing.has_records;
+    info->n_records = r->tables.listing.n_records;
     return LMC_OK;
 }
 

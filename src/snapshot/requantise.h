@@ -15,10 +15,10 @@
 #include "snapshot/sections.h"
 #include "snapshot/reader.h"
 
-/* lmc_reader_recover_quantizer: finds the quantiser of a tensor from the heads of its blocks. The
+/* lmc_quantizer_recover: finds the quantiser of a tensor from the heads of its blocks. The
  * elements of a restored tensor lie on a grid that only the old file has. Coded again with the same
  * quantiser, the tensor decodes to the same elements, in about the same size. A block that would
- * decode to other elements is coded without loss (is_recovered, see codec/put_quantised.h).
+ * decode to other elements is coded without loss (is_exact, see codec/put_quantised.h).
  *
  * In a hostile file the heads may differ. If a head differs from the first one, the tensor has no
  * quantiser, which is no error. Elements are not decoded.
@@ -66,8 +66,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     if (n <= q->n_groups) return LMC_OK;
     if (more > SIZE_MAX / 4) return LMC_ERR_MEMORY;
     scales =
-        (uint16_t *)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof scales[0],
-                                (size_t)more * sizeof scales[0]);
+        (uint16_t *)lmc__realloc(q->allocator, q->params.scales, q->n_groups * sizeof scales[0],
+                                 (size_t)more * sizeof scales[0]);
     if (!scales) return LMC_ERR_MEMORY;
     q->params.scales = scales;
     while (q->n_groups < more) scales[q->n_groups++] = LMC__SCALE_OF_ONE;
@@ -132,25 +132,6 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* Each symbol gets the code of the nearest symbol in the table (of two, of the lower symbol).
- * Symbols that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
-LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
-{
-    lmc__quant_params *const p = &q->params;
-    uint32_t s;
-    unsigned code = 1;
-    if (p->table_size == 0) return LMC_OK;
-    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
-    if (!p->codes) return LMC_ERR_MEMORY;
-    p->codes[0] = 0;
-    for (s = 1; s < LMC__SYMBOLS; s++) {
-        while (code < p->table_size && 2 * s > (uint32_t)p->table[code] + p->table[code + 1])
-            code++;
-        p->codes[s] = (uint8_t)code;
-    }
-    return LMC_OK;
-}
-
 /* Recovers the quantiser from the blocks of the tensor's run. The run must have only this tensor.
  * *twin: where the run's prediction is, which is needed to code the tensor again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
@@ -183,13 +164,13 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
-    LMC__TRY(lmc__set_codes(q));
+    if (q->params.table_size) LMC__TRY(lmc__set_codes(q, 0));
     if (!q->params.is_predicted) /* for blocks that are not quantised, too */
         LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
     if (q->params.is_predicted && twin) {
+        memset(twin, 0, sizeof *twin);
         twin->file_number = (size_t)run->segments->base - 1;
         twin->offset = run->segments->base_offset;
-        twin->conversion = LMC_CONVERT_NONE;
     }
     /* a caller that does not ask for the twin cannot give the prediction */
     q->info.is_lossless = q->params.is_predicted && !twin;
@@ -201,10 +182,10 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
 
 /* Checks the arguments, then recovers the quantiser. Even with LMC_OK, the quantiser may be
  * lossless, and has the reason. Errors: READ, MEMORY, or what is wrong with the file. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
-                                                               const lmc_tensor *t,
-                                                               lmc_quantizer **quantizer,
-                                                               lmc_twin *twin)
+LMC__COLD LMC_API enum lmc_status lmc_quantizer_recover(lmc_quantizer **quantizer, lmc_reader *r,
+                                                        size_t file_number, const lmc_tensor *t,
+                                                        lmc_twin *twin,
+                                                        const lmc_allocator *allocator)
 {
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
@@ -213,11 +194,12 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
-    q = (lmc_quantizer *)LMC_REALLOC(r->options.alloc_user, NULL, 0, sizeof *q);
+    LMC__TRY(lmc__check_allocator(allocator));
+    q = (lmc_quantizer *)lmc__realloc(allocator, NULL, 0, sizeof *q);
     if (!q) return LMC_ERR_MEMORY;
     memset(q, 0, sizeof *q);
-    q->alloc_user = r->options.alloc_user;
-    q->params.is_recovered = 1;
+    q->allocator = allocator;
+    q->params.is_exact = 1;
     q->info.loss = t->loss;
     dtype = lmc_dtype_find(t->dtype);
     q->params.width = lmc_dtype_width(dtype);
@@ -229,5 +211,4 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
     else *quantizer = q;
     return status;
 }
-
 #endif

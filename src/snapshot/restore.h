@@ -26,7 +26,6 @@
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
- *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
@@ -305,6 +304,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
             return LMC_ERR_LIMIT; /* before the caller allocates */
     r->coder.write_at = stream->n_files == 1 ? o->write_at : NULL;
+    r->coder.file_number = stream->first_file;
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
     lmc__begin_digester(&r->planner, &lmc__restored_file(r)->file);
@@ -360,7 +360,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
     LMC__VALID(info.size == size); /* R5-5 */
-    LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
+    LMC__TRY(lmc__check_block_features(r->at, lmc__load32(r->header + LMC__FEATURES_AT)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number];
@@ -418,7 +418,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
-    LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
+    LMC__TRY(lmc__check_run_features(&run, lmc__load32(r->header + LMC__FEATURES_AT)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
@@ -453,7 +453,7 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
  * metadata, the snapshot's fingerprint and hashes are checked, too. CRCs and fingerprints of files
  * that could not be decoded are taken from it. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+                                          lmc_snapshot_info *info)
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries, *const found = &r->found_hashes;
@@ -476,10 +476,15 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
     LMC__TRY(
         lmc__parse_metadata(&c, n_metadata, r->options->metadata ? &r->keys : NULL, &r->metadata));
-    LMC__TRY(lmc__skip_records(&c));
-    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
-    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==
+    LMC__TRY(lmc__skip_records(&c, &r->listing.n_records));
+    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, info->fingerprint));
+    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, info->fingerprint, LMC_FINGERPRINT_SIZE) ==
                0); /* R8-4 */
+    info->n_files = r->listing.n_files;
+    info->n_metadata = n_metadata;
+    info->n_sections = r->n_ancillary;
+    info->n_records = r->listing.n_records;
+    info->hashes_checked = r->hashes.size != 0;
     if (r->hashes.size == 0) return LMC_OK;
     LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n_metadata, &r->items));
     LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
@@ -499,15 +504,13 @@ static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
 }
 
 /* Restores the whole stream. No byte may follow the trailer. */
-static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+static enum lmc_status lmc__restore(lmc__restorer *r, lmc_snapshot_info *info)
 {
     const lmc__kernels *k = r->coder.wave.k;
     lmc__section section;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
-    if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
-        return lmc__short_header(r->at, (size_t)(r->end - r->at));
-    LMC__TRY(lmc__check_header(r->at, k));
+    LMC__TRY(lmc_header_parse(r->at, (size_t)(r->end - r->at), info));
     if (r->origin.base || !r->is_check) LMC__TRY(lmc__check_base(&r->origin, r->at));
     else if (lmc__has_base(r->at)) r->unread = LMC_ERR_BASE_MISSING;
     memcpy(r->header, lmc__consume(r, LMC__HEADER_SIZE), LMC__HEADER_SIZE);
@@ -528,54 +531,59 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         }
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
+    LMC__TRY(lmc__restore_index(r, &section, info));
     LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
-                                r->offset + LMC__TRAILER_SIZE, k));
+    LMC__TRY(lmc__check_trailer(info, r->at, r->offset + LMC__TRAILER_SIZE, k));
+    LMC__VALID(info->index_offset == index_at); /* R3-20 */
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r));
-    return r->unread;
+    return lmc__restore_metadata(r);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
-                                                       uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                                       lmc_snapshot_info *info,
                                                        const lmc_restore_options *options)
 {
     lmc_restore_options o;
-    uint8_t found[LMC_FINGERPRINT_SIZE];
+    lmc_snapshot_info found;
     enum lmc_status status;
-    lmc__restorer restorer, *const r = &restorer;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    if (!stream || !stream->read || !lmc__is_parallel(o.parallel) || o.reserved ||
-        (o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
+    lmc__restorer *r; /* 2 KiB, which would be too much for the stack */
+    if (info) memset(info, 0, sizeof *info);
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
+    if ((o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
         return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(stream, read);
+    LMC__TRY(lmc__check_parallel(o.parallel));
+    LMC__TRY(lmc__check_allocator(o.allocator));
+    r = (lmc__restorer *)lmc__realloc(o.allocator, NULL, 0, sizeof *r);
+    if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
+    lmc__open_coder(&r->coder, o.parallel, o.allocator);
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
     r->coder.sink.user = o.user;
     r->coder.task = lmc__decode_snapshot_task;
     r->coder.progress = o.progress;
     r->coder.progress_user = o.user;
-    lmc__init_listing(&r->listing, o.alloc_user);
-    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
-    status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
+    lmc__init_listing(&r->listing, o.allocator);
+    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.allocator);
+    status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.allocator);
     r->origin.in_place = o.in_place;
     r->origin.read_back = o.read_back;
     r->origin.user = o.user;
-    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.alloc_user);
-    if (status == LMC_OK) status = lmc__restore(r, found);
-    if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
-    if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
+    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.allocator);
+    if (status == LMC_OK) status = lmc__restore(r, &found);
+    if (status == LMC_OK && info) *info = found;
+    if (status == LMC_OK) status = r->unread; /* all that can be checked is right */
     lmc__free_coder(&r->coder);
     lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
+    (void)lmc__realloc(o.allocator, r, sizeof *r, 0);
     return status;
 }

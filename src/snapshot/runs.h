@@ -32,7 +32,7 @@ typedef struct lmc__run {
     size_t first_segment;
     uint32_t n_segments;
     const lmc__segment *segments;
-    int has_records;
+    uint64_t n_records;
 } lmc__run;
 
 /* How many bytes predict a byte of the run: a conversion makes 16 bits from 32. */
@@ -60,7 +60,6 @@ static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 }
 
 /* The fields of a RUN body that do not depend on the files:
- *
  *     varint Run_Size | varint Block_Size | u8 Prediction
  *
  * Checks that the prediction is known, and that sizes are within the limits of the format. */
@@ -146,8 +145,8 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
         }
         LMC__VALID(s.start == run->start + run->size); /* R4-47 */
     }
-    run->has_records = lmc__left(&c) != 0;
-    LMC__TRY(lmc__skip_records(&c));
+    run->n_records = 0;
+    LMC__TRY(lmc__skip_records(&c, &run->n_records));
     lmc__set_segments(run, segments);
     *position += run->size;
     return LMC_OK;

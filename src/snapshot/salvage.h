@@ -18,7 +18,6 @@
 
 /* Salvage: finds what is intact in a damaged file (spec/salvage.md). It is a reader whose tables
  * are made from what is found:
- *
  *     salvage_place.h   without an index: lists streams and runs in the order of the file
  *     salvage_walk.h    searches the file for sections, headers of blocks, the index
  *     salvage_open.h    reads the ends of the file, starts the walk, fills the tables

@@ -28,9 +28,8 @@ extern "C" {
 typedef struct lmc_salvage lmc_salvage;
 
 /* source and options: as for a reader. parallel_reads is ignored: one thread does all reads. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage,
-                                                       const lmc_source *source,
-                                                       const lmc_reader_options *options);
+LMC_STATUS lmc_salvage_open(lmc_salvage **salvage, const lmc_source *source,
+                            const lmc_reader_options *options);
 LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
 /* The reader belongs to the salvage, and is freed with it. NULL for NULL. */
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
@@ -46,16 +45,15 @@ typedef struct lmc_salvage_range {
      * these bytes. */
     enum lmc_status status;
     const void *data; /* with LMC_OK: size bytes, valid until the next call; else NULL */
-    /* Numbers of the block and of its run; of several lost blocks, of the first block. UINT32_MAX
-     * if no run is known. */
-    uint32_t run, block;
+    /* Of the block and of its run; of several lost blocks, of the first block. UINT32_MAX if no run
+     * is known. */
+    uint32_t run_number, block_number;
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_salvage_range;
 
 /* The next range: a block, or lost bytes between blocks, from front to back through all files. The
  * last range has is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try again). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage,
-                                                       lmc_salvage_range *range);
+LMC_STATUS lmc_salvage_next(lmc_salvage *salvage, lmc_salvage_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
@@ -65,14 +63,15 @@ typedef struct lmc_damage {
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_damage;
 
-LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,
-                                                             lmc_damage *damage);
+LMC_STATUS lmc_salvage_get_damage(const lmc_salvage *salvage, lmc_damage *damage);
 /* 1: path, size and tensors of the file are known. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
 /* After lmc_salvage_next has returned all of the file: whether its tensor of that number (SIZE_MAX:
- * the file) is what was written. 1: yes, its fingerprint (the file's CRC) is that of the index. -1:
- * no. 0: not known: it is not whole, the index is lost, or there is no such tensor. */
-LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
+ * the file) is what was written. LMC_OK: its fingerprint (the file's CRC) is that of the index.
+ * CHECKSUM: it is not. LOST: nobody knows, because bytes or the index are lost. ARGUMENT: there is
+ * no such tensor. */
+LMC_STATUS lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number,
+                               size_t tensor_number);
 
 #ifdef __cplusplus
 }

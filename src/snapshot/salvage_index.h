@@ -60,7 +60,7 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
     lmc__section section;
     uint64_t offset = 0;
     enum lmc_status status;
-    lmc__init_tables(&found, r->options.alloc_user);
+    lmc__init_tables(&found, r->options.allocator);
     status = lmc__read_index(r, &found, at, size);
     if (status == LMC_OK)
         status = lmc__parse_index(&found, k, s->damage.has_header ? s->header : NULL,

@@ -59,10 +59,10 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     index_size = lmc__load64(trailer + 8);
     index_at = index_size <= end ? end - index_size : 0;
     if (index_at < LMC__HEADER_SIZE) return LMC_OK;
-    s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
+    s->damage.has_trailer = lmc__check_trailer(&r->info, trailer, total, k) == LMC_OK;
     if (s->damage.has_trailer) s->end = index_at;
     /* a trailer that was moved still tells the size of the index */
-    if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
+    if (memcmp(trailer + 32, LMC__END_MAGIC, 8) == 0 &&
         k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
         return lmc__take_index(s, index_at, index_size, 1);
     return LMC_OK;
@@ -119,7 +119,7 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
-    lmc__init_buffers(s, LMC__SALVAGE_BUFFERS, r->options.alloc_user);
+    lmc__init_buffers(s, LMC__SALVAGE_BUFFERS, r->options.allocator);
     s->end = r->source.size;
     s->n_rows = UINT64_MAX;
     LMC__TRY(lmc__salvage_header(s));

@@ -110,8 +110,8 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* The results of lmc_salvage_confirm for a file (by its CRC), then for its tensors (by their
- * fingerprints); 0 until they are known. */
+/* Whether a file (by its CRC), and then each of its tensors (by their fingerprints), is what was
+ * written: 1, -1 if not, 0 until that is known. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
@@ -203,7 +203,7 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
         s->range.size = 0;
         LMC__TRY(lmc__reserve(&s->range, f->length));
         is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
-        s->ranged_status = lmc__decode_found(s, number, range->block, i, s->range.data);
+        s->ranged_status = lmc__decode_found(s, number, range->block_number, i, s->range.data);
         lmc__end_work(meter, is_outermost);
         if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
         s->ranged = i + 1;
@@ -228,8 +228,8 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
     const lmc__run *const run = &lmc__run_at(&s->reader, s->run)->run;
     const uint64_t at = position - run->start, block = at / run->block_size,
                    next = lmc__next_found(s, s->run, block);
-    range->run = (uint32_t)s->run;
-    range->block = (uint32_t)block;
+    range->run_number = (uint32_t)s->run;
+    range->block_number = (uint32_t)block;
     if (next > block)
         return lmc__report_lost(
             s, range,
@@ -279,9 +279,9 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     if (s->unplaced >= n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
     range->offset = 0;
-    range->run = (uint32_t)(key >> 32);
-    range->block = (uint32_t)key;
-    LMC__TRY(lmc__deliver(s, range->run, s->unplaced, 0, UINT64_MAX, range));
+    range->run_number = (uint32_t)(key >> 32);
+    range->block_number = (uint32_t)key;
+    LMC__TRY(lmc__deliver(s, range->run_number, s->unplaced, 0, UINT64_MAX, range));
     s->unplaced++;
     return LMC_OK;
 }
@@ -296,7 +296,7 @@ LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_r
     if (!s || !range) return LMC_ERR_ARGUMENT;
     r = &s->reader;
     memset(range, 0, sizeof *range);
-    range->run = range->block = UINT32_MAX;
+    range->run_number = range->block_number = UINT32_MAX;
     while (s->file < r->tables.listing.n_files) {
         status = lmc__next_of_file(s, range);
         if (status != LMC_ERR_NOT_FOUND) return status;
@@ -329,11 +329,12 @@ LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
            lmc__file_at(&s->reader, file_number)->is_described;
 }
 
-LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
+LMC_STATUS lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor_number)
 {
     const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
     int verdict;
-    if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
-    verdict = lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
-    return verdict == LMC__HAS_LOSS ? 0 : verdict;
+    if (!file || (tensor_number != SIZE_MAX && tensor_number >= file->n_tensors))
+        return LMC_ERR_ARGUMENT;
+    verdict = lmc__verdicts_of(s, file_number)[tensor_number + 1]; /* SIZE_MAX + 1 = 0: the file */
+    return verdict == 1 ? LMC_OK : verdict == -1 ? LMC_ERR_CHECKSUM : LMC_ERR_LOST;
 }

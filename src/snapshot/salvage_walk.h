@@ -18,7 +18,6 @@
 
 /* The walk through a damaged file, from front to back. At each byte a section or a block may begin.
  * What is found decides where the search continues:
- *
  *     an intact section                        after it
  *     a block that its successor follows       after it
  *     another block that is intact             after it: headers in its payload are content

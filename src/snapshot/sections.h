@@ -11,7 +11,6 @@
 
 #ifndef LMC_NO_ENCODER
 /* Writes the header of a section, LMC__SECTION_HEADER_SIZE bytes:
- *
  *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary kinds begin with a lower-case letter
  *     4  size        of the body
  *    12  Head_CRC    of the bytes before
@@ -148,8 +147,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 }
 
 /* Skips the rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag.
- * This version knows no tag, and must refuse records with an odd tag. */
-LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
+ * This version knows no tag, and must refuse records with an odd tag. Counts them in *n. */
+LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c, uint64_t *n)
 {
     uint64_t last = 0, tag, size;
     int is_first = 1;
@@ -161,6 +160,7 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
+        ++*n;
     }
     return LMC_OK;
 }

@@ -96,7 +96,6 @@ static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
 }
 
 /* Pads the message to whole blocks, as the standard says (5.1.1), and writes the digest:
- *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *

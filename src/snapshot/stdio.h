@@ -34,13 +34,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    const lmc_sink sink = {lmc__write_stdio, file};
+    const lmc_sink sink = {lmc__write_stdio, file, {0, 0}};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    const lmc_stream stream = {lmc__read_stdio, file};
+    const lmc_stream stream = {lmc__read_stdio, file, {0, 0}};
     return stream;
 }
 
@@ -59,6 +59,7 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
     size = ftell(file);
 #endif
     if (size < 0) return LMC_ERR_READ;
+    memset(source, 0, sizeof *source);
     source->read_at = lmc__read_stdio_at;
     source->user = file;
     source->size = (uint64_t)size;

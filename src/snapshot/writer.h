@@ -26,13 +26,11 @@
 /* The writer's calls. writer_plan.h makes runs from a file's bytes, writer_blocks.h makes blocks
  * from runs, and writer_groups.h joins small files. All bytes are written once and in order, so any
  * sink can be used. The legal order of the calls:
- *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
  *               ^---------- once or more often, one at a time ----^
  *
  * Metadata may be added at any time before finish. free may be called at any time. The calls write
  * this (spec 1 and 4), and the index grows in memory:
- *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
@@ -47,32 +45,38 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
 {
     lmc_writer_options o;
     enum lmc_status status;
+    unsigned features; /* that the options need */
     lmc_writer *w;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     options = &o;
-    if (!writer || !sink || !sink->write || !lmc__is_parallel(options->parallel) ||
-        !lmc__is_level(options->level) || lmc__get_block_size(LMC_U8, options->log2_block, 0) == 0)
+    features = (options->base ? (unsigned)LMC__FEATURE_BASE : 0u) |
+               (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+               (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
+    if (!writer || (features & o.without) || !lmc__is_level(o.level) ||
+        (unsigned)o.group_files > LMC_GROUP_ALL ||
+        lmc__get_block_size(LMC_U8, o.log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
-    w = (lmc_writer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *w);
+    LMC__CHECK_CALLBACKS(sink, write);
+    LMC__TRY(lmc__check_parallel(options->parallel));
+    LMC__TRY(lmc__check_allocator(options->allocator));
+    w = (lmc_writer *)lmc__realloc(options->allocator, NULL, 0, sizeof *w);
     if (!w) return LMC_ERR_MEMORY;
     memset(w, 0, sizeof *w);
     w->options = *options;
-    lmc__open_coder(&w->coder, options->parallel, options->alloc_user);
+    lmc__open_coder(&w->coder, options->parallel, options->allocator);
     w->coder.sink = *sink;
     w->coder.task = lmc__encode_snapshot_task;
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
-    lmc__init_listing(&w->listing, options->alloc_user);
-    lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
-    status = lmc__open_origin(&w->origin, &w->listing, options->base, options->alloc_user);
+    lmc__init_listing(&w->listing, options->allocator);
+    lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->allocator);
+    status = lmc__open_origin(&w->origin, &w->listing, options->base, options->allocator);
     if (status == LMC_OK)
-        status = lmc__open_index(&w->index, options->max_index_size, options->alloc_user);
+        status = lmc__open_index(&w->index, options->max_index_size, options->allocator);
     if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    lmc__put_header(w->header,
-                    (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-                        (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u),
+    lmc__put_header(w->header, features | (LMC__FEATURE_ZEROS & ~(unsigned)options->without),
                     options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
@@ -100,13 +104,20 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
     lmc__free_listing(&w->listing);
     lmc__free_origin(&w->origin);
-    (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
+    (void)lmc__realloc(w->options.allocator, w, sizeof *w, 0);
 }
 
-/* Whether reserved words of a caller's struct are not 0. They have no meaning yet. */
-static int lmc__wants_unknown(const uint64_t reserved[4])
+static enum lmc_status lmc__check_hint(const lmc_writer *w, const lmc_file *file,
+                                       const lmc__hint *hint)
 {
-    return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
+    const lmc_tensor_hints *const h = &hint->hints;
+    const int has_tensor = hint->tensor_number < file->n_tensors && file->tensors;
+    size_t i;
+    if (h->twin) LMC__CHECK_RESERVED(h->twin);
+    for (i = 0; i < h->n_base_parts && h->base_parts; i++) LMC__CHECK_RESERVED(&h->base_parts[i]);
+    if (has_tensor && (!h->quantizer || w->options.may_quantize))
+        return lmc__check_quantization(&file->tensors[hint->tensor_number], h);
+    return h->quantizer || hint->tensor_number ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
 /* Begins a file. The description is written as a FILE body and parsed by the function that readers
@@ -118,22 +129,24 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     enum lmc_status status;
     int is_small;
     size_t i;
-    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
+    if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC__DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     if (l->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
-    if (lmc__wants_unknown(file->reserved)) return LMC_ERR_UNSUPPORTED;
-    for (i = 0; i < file->n_tensors && file->tensors; i++) {
-        if (lmc__wants_unknown(file->tensors[i].reserved)) return LMC_ERR_UNSUPPORTED;
-        if (file->tensors[i].quantizer && !w->options.may_quantize) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__check_quantization(&file->tensors[i]));
-    }
+    LMC__CHECK_RESERVED(file);
+    for (i = 0; i < file->n_tensors && file->tensors; i++) LMC__CHECK_RESERVED(&file->tensors[i]);
+    for (i = 0; i < w->hints.size / sizeof(lmc__hint); i++)
+        LMC__TRY(lmc__check_hint(w, file, (const lmc__hint *)(const void *)w->hints.data + i));
     is_small = lmc__is_small_file(w, file, default_dtype);
     if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
-    LMC__TRY(lmc__append_file(&w->body, file));
+    LMC__TRY(lmc__append_file(&w->body, file, &w->hints));
+    LMC__TRY(lmc__append(&w->body, w->file_records.data, w->file_records.size));
+    w->file_records.size = 0;
     status = lmc__list_files(l, w->body.data, w->body.size);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    w->file = &lmc__listed_at(l, l->n_files - 1)->file;
+    w->file = &lmc__current_file(w)->file;
+    lmc__current_file(w)->hints = w->hints;
+    lmc__init_buffer(&w->hints, w->options.allocator);
     w->left = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE - 1 : file->size;
     w->default_dtype = default_dtype;
     w->carry.size = 0;
@@ -144,7 +157,7 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (is_small) return LMC_OK;
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));
     LMC__TRY(lmc__index_files(&w->index, l, lmc__stream_at(l, l->n_streams - 1)));
-    return lmc__plan_file(w, file);
+    return lmc__plan_file(w);
 }
 
 /* Ends the current file. All of its bytes must have been written. If the size is unknown, the bytes
@@ -277,6 +290,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__grow_index(&w->index, entries, w->carry.data, w->carry.size));
+    LMC__TRY(lmc__grow_index(&w->index, entries, w->index_records.data, w->index_records.size));
     body_size = entries->size;
     if (body_size > LMC__MAX_BODY_SIZE || body_size + LMC__SECTION_HEADER_SIZE > w->index.limit)
         return LMC_ERR_LIMIT;
@@ -328,11 +342,12 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
 {
     size_t i;
     if (!w || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
+    *info = w->info;
     info->size = w->offset;
     for (i = 0; i < w->coder.parts.size / sizeof(lmc__part); i++)
         info->size -= ((const lmc__part *)(const void *)w->coder.parts.data)[i].size;
     info->is_finished = w->is_finished;
+    info->coded_size = w->coder.done;
     if (w->is_finished) memcpy(info->fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
     return LMC_OK;
 }

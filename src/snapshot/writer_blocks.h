@@ -144,6 +144,9 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
         size += job->src_size;
+        if (!block_job->has_base || !(job->dst[2] & LMC__PREDICTED)) continue;
+        w->info.from_base_size += job->src_size;
+        w->info.from_base_encoded_size += job->dst_size;
     }
     w->contents.size = c->pieces.size = 0;
     c->out_number ^= 1;
@@ -224,6 +227,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
     block_job->may_change = w->is_callers;
+    block_job->has_base = w->run.prediction == LMC__PREDICT_BASE;
     if ((w->quant || w->is_callers) && w->options.content_hashes) {
         block_job->content = w->contents.data + w->contents.size;
         w->contents.size += size;
@@ -234,7 +238,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head_size;
     job->dtype = w->dtype;
     job->level = w->options.level;
-    job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
+    job->is_ungrouped = !(w->header[LMC__FEATURES_AT] & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
+    job->is_unparted = !(w->header[LMC__FEATURES_AT] & LMC__FEATURE_ZEROS);
     job->quant = w->quant;
     if (w->quant) /* the run is one tensor, or a part of one */
         job->first_element =
@@ -359,7 +364,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
              limit = is_unknown ? span : LMC__FIRST_READ_SIZE; /* of the next read */
     unsigned number = 0;
     size_t kept = 0;
-    if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
+    if (!w->in_file) return LMC_ERR_ARGUMENT;
+    LMC__CHECK_CALLBACKS(stream, read);
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;

@@ -23,7 +23,6 @@
  * Two sections and a block take about 250 bytes and a tree. In a group, a file takes only its
  * entry, the entry's copy in the index, and its fingerprint. The section comes before the bytes and
  * has the sizes of all files, so small files wait in memory:
- *
  *     begin_file   the file is listed and checked, as a stream of its own; it keeps its number
  *     write        the bytes are appended to w->group, and absorbed
  *     end_file     the facts are kept; if the group is full, lmc__write_group is called
@@ -37,16 +36,16 @@
 #define LMC__GROUP_FILES 65536u
 
 /* Whether the file is to wait. It must fit into a block, have no tensors (each begins a run), no
- * twin and no dtype. The file was not checked yet. */
+ * hints, no dtype, and no records, which are of a section. The file was not checked yet. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
-    if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
-        default_dtype != LMC_AUTO ||
+    if (!w->options.group_files || !file->path || file->n_tensors || w->hints.size ||
+        w->file_records.size || default_dtype != LMC_AUTO ||
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
     if (w->origin.base && !lmc__match_item(&w->origin, file->path, file->path, "", file->size))
         w->is_moved = 1;
-    return !w->origin.base || w->is_moved || w->options.group_files > 1;
+    return !w->origin.base || w->is_moved || w->options.group_files == LMC_GROUP_ALL;
 }
 
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
@@ -58,7 +57,8 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     for (i = l->n_files - n; i < l->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const size_t most = lmc__min(strlen(before), strlen(file->path));
-        LMC__TRY(lmc__append_file_entry(out, file, lmc__count_shared(before, file->path, most, 1)));
+        LMC__TRY(lmc__append_file_entry(out, file, lmc__count_shared(before, file->path, most, 1),
+                                        NULL));
         before = file->path;
     }
     return LMC_OK;

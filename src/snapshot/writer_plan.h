@@ -20,7 +20,6 @@
 
 /* How the writer plans a file: which bytes become a run, how they are coded, and what predicts
  * them. A run has one dtype and one kind of prediction:
- *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
@@ -30,7 +29,6 @@
  * between tensors have dtype AUTO.
  *
  * What predicts the bytes:
- *
  *   bytes before the first tensor   the file's header text (texts.h), if they contain it
  *   bytes between tensors           earlier such bytes of the same size, if they can be read back:
  *                                   the headers in an archive hardly differ
@@ -88,12 +86,15 @@ struct lmc_writer {
     /* bytes of the small files that wait (writer_groups.h), one file after another; CRC and
      * fingerprint of each */
     lmc__buffer group, group_facts;
+    lmc__buffer file_records, index_records; /* of the next file; of the index */
+    lmc__buffer hints;                       /* for the next file; then they are in the listing */
     /* with read_back: an lmc__written_run for each run; for each block a u32, the CRC of its
      * content; the last block that was read back */
     lmc__buffer written, block_crcs, block_read;
     lmc_writer_options options;
     enum lmc_status status; /* the first error stays */
     uint64_t offset;        /* bytes that were written, or wait in parts */
+    lmc_writer_info info;   /* the members from_base_... */
     lmc__coder coder;
     lmc__index_builder index;
     lmc__listing listing; /* all files so far; a waiting file is a stream of its own */
@@ -135,6 +136,12 @@ struct lmc_writer {
 };
 #define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
+/* The current file, unless files wait: it was listed last. */
+static lmc__listed_file *lmc__current_file(const lmc_writer *w)
+{
+    return lmc__listed_at(&w->listing, w->listing.n_files - 1);
+}
+
 /* Whether only lmc_writer_end_file tells where the current file ends. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
@@ -154,14 +161,15 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
 
 /* Whether any piece of these bytes can be read back and quantised as in the snapshot. This is
  * impossible if the quantiser needs a second moment, or if elements are cut. */
-static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
+static int lmc__is_readable(const lmc__listed_file *f, uint64_t offset, uint64_t size)
 {
+    const lmc_file *const file = &f->file;
     const uint64_t end = offset + size;
     size_t i = lmc__find_tensor(file, offset);
     for (; i < file->n_tensors && file->tensors[i].offset < end; i++) {
         const lmc_tensor *const t = &file->tensors[i];
-        const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
-        if (quant && !quant->is_recovered &&
+        const lmc__quant_params *const quant = lmc__quant_of(f, t);
+        if (quant && !quant->is_exact &&
             (quant->is_predicted || (t->offset - offset) % quant->width ||
              (end < t->offset + t->size && (end - t->offset) % quant->width)))
             return 0;
@@ -217,7 +225,7 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
         if (part) LMC__TRY(w->options.read_back(w->options.user, number, offset, dst, part));
         for (; i < f->file.n_tensors && f->file.tensors[i].offset < offset + part; i++) {
             const lmc_tensor *const t = &f->file.tensors[i];
-            const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+            const lmc__quant_params *const quant = lmc__quant_of(f, t);
             const uint64_t from = t->offset > offset ? t->offset : offset,
                            to = lmc__min64(t->offset + t->size, offset + part);
             if (quant)
@@ -267,44 +275,31 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* Checks the tensor's quantiser, if there is one. The quantiser must fit the dtype, size and
  * generation of the tensor. If it needs a second moment, the tensor's twin must refer to it. */
-static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
+static enum lmc_status lmc__check_quantization(const lmc_tensor *t, const lmc_tensor_hints *hints)
 {
-    const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
-    LMC__TRY(lmc__check_quantizer(t->quantizer, lmc_dtype_find(t->dtype), t->size));
+    const lmc_twin *const twin = hints->twin;
+    const lmc__quant_params *const q = lmc__get_quant_params(hints->quantizer);
+    LMC__TRY(lmc__check_quantizer(hints->quantizer, lmc_dtype_find(t->dtype), t->size));
     if (!q) return LMC_OK;
-    if (lmc__get_quantizer_loss(t->quantizer).generation !=
-        t->loss.generation + (q->is_recovered ? 0 : 1))
+    if (lmc__get_quantizer_loss(hints->quantizer).generation !=
+        t->loss.generation + (q->is_exact ? 0 : 1))
         return LMC_ERR_ARGUMENT;
-    return !q->is_predicted || (t->twin && t->twin->conversion == LMC_CONVERT_NONE)
-               ? LMC_OK
-               : LMC_ERR_ARGUMENT;
+    return !q->is_predicted || (twin && twin->conversion == LMC_CONVERT_NONE) ? LMC_OK
+                                                                              : LMC_ERR_ARGUMENT;
 }
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Begins the file that was listed last. Twins, quantisers and base parts are taken from `given`. If
- * the bytes before the first tensor may contain the header text, they are kept in memory. */
-LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
+/* Begins the file that was listed last. If the bytes before the first tensor may contain the header
+ * text, they are kept in memory. */
+LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w)
 {
-    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's own */
-    uint64_t before, size;
-    size_t i;
+    const uint64_t before = w->file->n_tensors ? w->file->tensors[0].offset : 0;
+    uint64_t size;
     w->position = w->next = w->header_size = 0;
     w->run_left = 0;
-    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
-        w->file->base_parts = given->base_parts;
-        w->file->n_base_parts = given->n_base_parts;
-        w->file->twin = given->twin;
-    }
-    for (i = 0; i < given->n_tensors; i++) {
-        tensors[i].twin = given->tensors[i].twin;
-        tensors[i].quantizer = given->tensors[i].quantizer;
-        tensors[i].base_parts = given->tensors[i].base_parts;
-        tensors[i].n_base_parts = given->tensors[i].n_base_parts;
-    }
-    before = given->n_tensors ? tensors[0].offset : 0;
     if (before == 0 || before > LMC__MAX_TEXT_HEADER) return LMC_OK;
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(&w->listing, w->listing.n_files - 1), &size));
+    LMC__TRY(lmc__get_text_size(lmc__current_file(w), &size));
     if (size <= before) w->header_size = (size_t)before;
     return LMC_OK;
 }
@@ -314,7 +309,7 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *g
 /* A unit of prediction: a tensor, or a file without tensors (tensor is NULL). Both NULL: bytes
  * between tensors. */
 typedef struct lmc__unit {
-    const lmc_file *file;
+    const lmc__listed_file *file;
     const lmc_tensor *tensor;
     uint64_t start, end; /* within the stream */
 } lmc__unit;
@@ -323,20 +318,21 @@ typedef struct lmc__unit {
  * group: file) where the search begins; on return, that of the unit, or the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
-    lmc__unit u = {w->file, NULL, 0, 0};
+    const lmc_file *const file = w->file;
+    lmc__unit u = {lmc__current_file(w), NULL, 0, 0};
     if (w->in_group) {
         const lmc__listed_file *f = lmc__listed_at(&w->listing, *i);
         while (f->start + f->file.size <= at) f = lmc__listed_at(&w->listing, ++*i);
-        u.file = &f->file;
+        u.file = f;
         u.start = f->start;
         u.end = f->start + f->file.size;
         return u;
     }
-    u.end = u.file->size;
-    if (u.file->n_tensors == 0) return u;
-    u.tensor = u.file->tensors + *i;
-    for (; *i < u.file->n_tensors && u.tensor->offset + u.tensor->size <= at; u.tensor++) ++*i;
-    if (*i < u.file->n_tensors) {
+    u.end = file->size;
+    if (file->n_tensors == 0) return u;
+    u.tensor = file->tensors + *i;
+    for (; *i < file->n_tensors && u.tensor->offset + u.tensor->size <= at; u.tensor++) ++*i;
+    if (*i < file->n_tensors) {
         u.start = u.tensor->offset;
         u.end = u.start + u.tensor->size;
         if (u.start <= at) return u;
@@ -366,32 +362,33 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
         return found;
     if (twin->conversion) size *= 2;
     if (!lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) ||
-        !lmc__is_readable(&lmc__listed_at(&w->listing, twin->file_number)->file, twin->offset,
-                          size))
+        !lmc__is_readable(lmc__listed_at(&w->listing, twin->file_number), twin->offset, size))
         return found;
     found.kind = LMC__PREDICT_OWN;
-    found.conversion = twin->conversion;
+    found.conversion = (unsigned)twin->conversion;
     found.base = (uint32_t)twin->file_number + 1;
     found.base_offset = twin->offset;
     return found;
 }
 
 /* What predicts tensor t, or the file if t is NULL. Repeated calls return the same result. */
-LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
+LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w,
+                                                      const lmc__listed_file *listed,
                                                       const lmc_tensor *t)
 {
     const lmc__origin *const o = &w->origin;
-    const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
-    const lmc_base_part *const parts = t ? t->base_parts : f->base_parts;
-    const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
+    const lmc_file *const f = &listed->file;
+    const lmc_tensor_hints hints = lmc__hints_of(listed, t);
+    const lmc__quant_params *const quant = lmc__get_quant_params(hints.quantizer);
     lmc__prediction found;
     size_t i;
     memset(&found, 0, sizeof found);
     if (!quant || quant->is_predicted)
-        found = lmc__predict_by_twin(w, t ? t->twin : f->twin, t ? t->size : f->size);
+        found = lmc__predict_by_twin(w, hints.twin, t ? t->size : f->size);
     if (found.base || quant || !o->base) return found;
-    if (parts)
-        for (i = 0; i < n_parts && !found.base; i++) found.base = lmc__match_part(o, &parts[i]);
+    if (hints.base_parts)
+        for (i = 0; i < hints.n_base_parts && !found.base; i++)
+            found.base = lmc__match_part(o, &hints.base_parts[i]);
     else if (!t) found.base = lmc__match_item(o, f->path, f->path, "", f->size);
     else {
         found.base = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
@@ -404,8 +401,8 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
 /* Whether the twin of t is in no run yet: if so, t must be in a later run than its twin. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
-    return twin && twin->file_number == w->listing.n_files - 1 &&
+    const lmc_twin *const twin = lmc__hints_of(lmc__current_file(w), t).twin;
+    return w->options.read_back && twin && twin->file_number == w->listing.n_files - 1 &&
            (twin->offset >= w->position || t->size > w->position - twin->offset);
 }
 
@@ -422,7 +419,7 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
 }
 
 /* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, even with
- * a conversion (R4-47). */
+ * a conversion (R4-47). Bytes of no known dtype share trees only with others. */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -430,7 +427,8 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
     if (w->run.conversion && gap % 2 != 0) return 0;
     return lmc_dtype_find(t[1].dtype) == w->dtype ||
-           (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
+           (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0 &&
+            (w->dtype != LMC_AUTO || w->run.prediction != LMC__PREDICT_ZERO));
 }
 
 /* Whether a run of several tensors ends after t. */
@@ -445,23 +443,24 @@ static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
  * tensors that follow and are coded in the same way. */
 static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
+    const lmc__listed_file *const f = lmc__current_file(w);
     const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
     uint64_t end = t->offset + t->size, large;
-    lmc__prediction by = lmc__find_prediction(w, w->file, t);
+    lmc__prediction by = lmc__find_prediction(w, f, t);
     w->dtype = lmc_dtype_find(t->dtype);
     /* If t began in an earlier run, before its twin was written, its rest may have an odd size.
      * With a conversion, such segments are refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
-    w->quant = lmc__get_quant_params(t->quantizer);
+    w->quant = lmc__quant_of(f, t);
     if (t->size >= large || w->quant) return end;
     for (t++; t < behind && t - first < (ptrdiff_t)(LMC__MAX_SEGMENTS / 2); t++) {
-        if (t->size >= large || !lmc__continues_run(w, t - 1) ||
-            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(w, t) ||
+        if (t->size >= large || !lmc__continues_run(w, t - 1) || lmc__quant_of(f, t) ||
+            lmc__repeats_run(w, t) ||
             (w->run.prediction == LMC__PREDICT_ZERO && lmc__ends_run(w, t - 1)))
             break;
-        by = lmc__find_prediction(w, w->file, t);
+        by = lmc__find_prediction(w, f, t);
         if (by.kind != w->run.prediction || by.conversion != w->run.conversion) break;
         end = t->offset + t->size;
     }
@@ -484,7 +483,7 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
 {
     const size_t size = w->header_size;
     const uint8_t *at = header, *const end = header + size;
-    lmc__listed_file *const f = lmc__listed_at(&w->listing, w->listing.n_files - 1);
+    lmc__listed_file *const f = lmc__current_file(w);
     uint64_t text_size;
     LMC__TRY(lmc__get_text_size(f, &text_size)); /* at most size */
     w->header_size = 0;
@@ -525,27 +524,35 @@ static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t si
     return NULL;
 }
 
-/* Plans the run of the gap that ends at `end`, where a tensor begins, if an earlier gap had this
- * size; else nothing. A tiny tensor with such a gap after it is part of the run. */
-static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
+/* Whether a unit is a gap: bytes between tensors, or such bytes that are listed as a tensor and
+ * that nothing else predicts. */
+static int lmc__is_gap(const lmc_writer *w, const lmc__unit *u)
 {
-    const lmc_file *const f = w->file;
+    const lmc_tensor *const t = u->tensor;
+    return !u->file || (w->options.read_back && t && strcmp(t->dtype, "BYTES") == 0 &&
+                        t->size <= LMC__MAX_GAP_SIZE &&
+                        lmc__find_prediction(w, u->file, t).kind == LMC__PREDICT_ZERO);
+}
+
+/* Plans the run that begins with the gap u, if an earlier gap had its size; else nothing. A tiny
+ * tensor with such a gap after it is part of the run. */
+static enum lmc_status lmc__plan_gap(lmc_writer *w, lmc__unit u)
+{
     uint64_t at = w->position;
-    const lmc__gap *gap = lmc__find_gap(w, at, end - at);
     size_t i = w->next;
+    const lmc__gap *gap = lmc__find_gap(w, at, u.end - at);
     if (!gap) return LMC_OK;
-    for (;;) {
-        const lmc_tensor *const t = i < f->n_tensors ? &f->tensors[i] : NULL;
-        LMC__TRY(lmc__append_segment(w, at, end - at, gap->file_number + 1, gap->offset));
-        at = end;
-        if (++i >= f->n_tensors || t->offset != at || t->size > LMC__TINY_SIZE ||
-            lmc__get_quant_params(t->quantizer) || i > w->next + LMC__MAX_SEGMENTS / 4)
-            break;
-        end = t[1].offset;
-        gap = lmc__find_gap(w, at + t->size, end - at - t->size);
-        if (!gap) break;
-        LMC__TRY(lmc__append_segment(w, at, t->size, 0, 0));
-        at += t->size;
+    while (gap) {
+        uint64_t start = u.end; /* of the next gap */
+        LMC__TRY(lmc__append_segment(w, at, start - at, gap->file_number + 1, gap->offset));
+        at = start;
+        u = lmc__unit_at(w, at, &i);
+        if (!lmc__is_gap(w, &u) && u.end - at <= LMC__TINY_SIZE && !lmc__quant_of(u.file, u.tensor))
+            u = lmc__unit_at(w, start = u.end, &i);
+        gap = lmc__is_gap(w, &u) ? lmc__find_gap(w, start, u.end - start) : NULL;
+        if (w->run.n_segments > LMC__MAX_SEGMENTS / 2) gap = NULL;
+        if (gap) LMC__TRY(lmc__append_segment(w, at, start - at, 0, 0));
+        if (gap) at = start;
     }
     w->dtype = LMC_U8;
     w->run.size = at - w->position;
@@ -556,8 +563,8 @@ static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 /* Plans the run that begins with unit u, in a stream of known size. */
 static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
-    if (!u.file) {
-        LMC__TRY(lmc__plan_gap(w, u.end));
+    if (lmc__is_gap(w, &u)) {
+        LMC__TRY(lmc__plan_gap(w, u));
         if (w->run.size) return LMC_OK;
     } else if (u.tensor) {
         u.end = lmc__plan_tensors(w, u.tensor);
@@ -629,6 +636,7 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     for (at = w->position; at < end; at = stop) {
         const lmc__unit u = lmc__unit_at(w, at, &i);
         const lmc_tensor *const t = u.tensor;
+        lmc_tensor_hints hints;
         lmc__prediction by;
         stop = lmc__min64(end, u.end);
         if (!u.file) {
@@ -636,10 +644,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
             continue;
         }
         by = lmc__find_prediction(w, u.file, t);
-        if (by.kind == LMC__PREDICT_BASE && (t ? t->base_parts : u.file->base_parts))
-            LMC__TRY(lmc__plan_parts(w, t ? t->base_parts : u.file->base_parts,
-                                     t ? t->n_base_parts : u.file->n_base_parts, u.start, at,
-                                     stop));
+        hints = lmc__hints_of(u.file, t);
+        if (by.kind == LMC__PREDICT_BASE && hints.base_parts)
+            LMC__TRY(lmc__plan_parts(w, hints.base_parts, hints.n_base_parts, u.start, at, stop));
         else
             LMC__TRY(lmc__append_in_reach(
                 w, at, stop - at, by.base,

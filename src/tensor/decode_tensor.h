@@ -51,8 +51,7 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * are written, and whether past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * If another log2_block was used to encode, a block may be too large for the workspace. This is
- * checked here, before a worker uses the workspace. */
+ * A block of another log2_block may be too large for the workspace: this is checked here. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -93,14 +92,15 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
     lmc_tensor_options o;
     lmc__tensor_decoding t;
     if (!options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, quantizer, options));
+    LMC__TRY(lmc__check_parallel(o.parallel));
     options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
         status = lmc_tensor_decode_range(dst, size, src, src_size, offset, total_size, options, ws,
                                          ws_size);
-        lmc__free_workspace(ws, ws_size);
+        (void)lmc__realloc(NULL, ws, ws_size, 0);
         return status;
     }
     temp_size = lmc__get_tensor_block_size(options);

@@ -17,7 +17,6 @@
  *     one worker        a wave is one block, which is encoded at its place
  *     several workers   if dst has room for the slots of all blocks, block i is encoded to slot i.
  *                       While a wave is encoded, one more task packs the wave before it:
- *
  *                           dst   |packed....|  wave i: packing  |  wave i + 1: encoding  |
  *
  *                       Else a wave's slots begin behind the packed blocks. The wave has as many
@@ -139,13 +138,14 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     lmc_tensor_options o, direct;
     lmc__tensor_encoding t;
     if (!options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, quantizer, options));
+    LMC__TRY(lmc__check_parallel(o.parallel));
     options = &o;
     if (!ws) {
         enum lmc_status status;
         LMC__TRY(lmc__allocate_workspace(&ws, &ws_size, options));
         status = lmc_tensor_encode(dst, dst_cap, dst_size, src, size, options, ws, ws_size);
-        lmc__free_workspace(ws, ws_size);
+        (void)lmc__realloc(NULL, ws, ws_size, 0);
         return status;
     }
     memset(&t, 0, sizeof t);

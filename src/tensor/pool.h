@@ -1,6 +1,7 @@
 #pragma once
 #include "extra_api.h"
 #include "base/platform.h"
+#include "tensor/cpus.h"
 
 /* LMC_PTHREADS: a pool of threads, for programs that have none.
  *
@@ -28,7 +29,7 @@ struct lmc_pool {
     size_t next, n_tasks, n_left;
     int is_closing;
     unsigned n_started; /* threads: workers 1 .. n_started */
-    void *alloc_user;
+    const lmc_allocator *allocator;
     lmc__pool_thread threads[1]; /* n_workers - 1 of them */
 };
 
@@ -82,15 +83,18 @@ static void lmc__run_pool(void *user, lmc_task task, void *arg, size_t n_tasks, 
 }
 
 /* If the system cannot start all threads, fewer do the same work. */
-LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user)
+LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
+                                      const lmc_allocator *allocator)
 {
     lmc_pool *p;
     unsigned i;
-    if (!pool || n_workers < 1 || n_workers > 1024) return LMC_ERR_ARGUMENT;
-    p = (lmc_pool *)LMC_REALLOC(alloc_user, NULL, 0, lmc__pool_size(n_workers));
+    if (!pool || n_workers > 1024) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__check_allocator(allocator));
+    if (n_workers == 0) n_workers = lmc_default_workers();
+    p = (lmc_pool *)lmc__realloc(allocator, NULL, 0, lmc__pool_size(n_workers));
     if (!p) return LMC_ERR_MEMORY;
     memset(p, 0, lmc__pool_size(n_workers));
-    p->alloc_user = alloc_user;
+    p->allocator = allocator;
     p->parallel.run = lmc__run_pool;
     p->parallel.user = p;
     p->parallel.n_workers = n_workers;
@@ -126,6 +130,6 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
     (void)pthread_cond_destroy(&pool->work);
     (void)pthread_mutex_destroy(&pool->lock);
     (void)pthread_mutex_destroy(&pool->run_lock);
-    (void)LMC_REALLOC(pool->alloc_user, pool, lmc__pool_size(pool->parallel.n_workers), 0);
+    (void)lmc__realloc(pool->allocator, pool, lmc__pool_size(pool->parallel.n_workers), 0);
 }
 #endif

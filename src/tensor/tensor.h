@@ -15,13 +15,11 @@
  * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
  * for one decoded block behind it. */
 
-/* Decoded tensors of this size or more do not stay in caches, so they are written past the
- * caches. */
+/* Decoded tensors of this size or more do not stay in caches: they are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
- * blocks one tree fits less well. Blocks of bytes have twice as many elements, because two bytes
- * may be a 16-bit element. */
+ * blocks one tree fits less well. Bytes, whose trees are the largest, have 2^18 (of AUTO 2^17). */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
 /* With a prediction blocks are larger: deltas hardly vary within a tensor, and headers and trees
@@ -34,14 +32,14 @@
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT ||
+    if ((unsigned)dtype >= LMC__DTYPE_COUNT ||
         (log2_block != 0 &&
          (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)
             log2_block = log2_width <= 1 ? LMC__DELTA_LOG2_BLOCK : LMC__WIDE_DELTA_LOG2_BLOCK;
-        else log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width == 0 ? 1 : 0);
+        else log2_block = LMC__DEFAULT_LOG2_BLOCK + (log2_width ? 0u : dtype ? 2u : 1u);
     }
     return (size_t)1 << (log2_block + log2_width);
 }
@@ -59,14 +57,14 @@ static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
  * sizes do not depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
-    if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
+    if (lmc__check_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
     return lmc__get_block_size(options->dtype, options->log2_block,
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
-    return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
+    return given && LMC__TAKE_OPTIONS(o, quantizer, given) == LMC_OK ? lmc__get_tensor_block_size(o)
                                                                      : 0;
 }
 
@@ -132,10 +130,6 @@ static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
 {
     *ws_size = lmc_tensor_workspace_size(options);
     if (*ws_size == 0) return LMC_ERR_ARGUMENT;
-    *ws = LMC_REALLOC(NULL, NULL, 0, *ws_size);
+    *ws = lmc__realloc(NULL, NULL, 0, *ws_size);
     return *ws ? LMC_OK : LMC_ERR_MEMORY;
-}
-static void lmc__free_workspace(void *ws, size_t ws_size)
-{
-    (void)LMC_REALLOC(NULL, ws, ws_size, 0);
 }

@@ -37,9 +37,11 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
     return parallel ? parallel->n_workers : 1;
 }
 
-static int lmc__is_parallel(const lmc_parallel *parallel)
+static enum lmc_status lmc__check_parallel(const lmc_parallel *parallel)
 {
-    return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
+    if (!parallel) return LMC_OK;
+    LMC__CHECK_CALLBACKS(parallel, run);
+    return parallel->n_workers - 1 < 1024 ? LMC_OK : LMC_ERR_ARGUMENT;
 }
 /* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
@@ -99,8 +101,7 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error in the order of the jobs: the error that a single worker would have found first,
- * however fast the workers were. */
+/* The first error in the order of the jobs: that which a single worker would have found first. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;

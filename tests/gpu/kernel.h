@@ -15,7 +15,12 @@ struct gpu_job {
 };
 
 enum { KERNEL_CPU = -1, KERNEL_NOT_HERE = 0xFF, KERNEL_PAD = 16 };
-enum { KERNEL_RUN_PREDICTED = 1, KERNEL_MAY_GROUP = 2, KERNEL_MAY_QUANTIZE = 4 };
+enum {
+    KERNEL_RUN_PREDICTED = 1,
+    KERNEL_MAY_GROUP = 2,
+    KERNEL_MAY_QUANTIZE = 4,
+    KERNEL_MAY_PART = 8
+};
 
 extern const bool gpu_is_simulated; /* on the CPU, whose shim says what a kernel does */
 int gpu_kernel_of(const uint8_t *header, int in_place);

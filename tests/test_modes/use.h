@@ -19,7 +19,7 @@ static int use(void)
     lmc_tensor_options options;
     lmc_writer *writer = NULL;
     lmc_writer_info info;
-    lmc_sink sink;
+    lmc_sink sink = LMC_DEFAULTS;
     lmc_file file;
     size_t i, enc_size, dst_size, total = 0;
     for (i = 0; i < sizeof src; i++) src[i] = (unsigned char)(i % 2 ? 60 : i * i);

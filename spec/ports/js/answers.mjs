@@ -6,7 +6,6 @@ import { decode, LmcError } from "./lmc.mjs";
 import { readBase, readFile } from "./files.mjs";
 
 const hex = bytes => Buffer.from(bytes).toString("hex");
-const MEASURES = [null, "update", "relative", "nmse"];
 
 /** JSON with numbers of 64 bits. */
 function json(value) {
@@ -22,7 +21,7 @@ const answerOfTensor = tensor => ({
     shape: tensor.shape,
     offset: tensor.offset,
     size: tensor.size,
-    loss: [tensor.generation, MEASURES.indexOf(tensor.measure), tensor.error],
+    loss: [tensor.generation, tensor.measure, tensor.error],
     fingerprint: hex(tensor.fingerprint),
 });
 

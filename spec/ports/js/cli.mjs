@@ -22,11 +22,13 @@ function exitCodeOf(error) {
 const escaped = char => "\\u" + char.charCodeAt(0).toString(16).padStart(4, "0");
 const quoted = text => JSON.stringify(text).replace(/[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, escaped);
 
+const MEASURES = [null, "update", "relative", "nmse"];
+
 function printList(snapshot) {
     for (const file of snapshot.files) {
         console.log(`${file.kind} ${quoted(file.path)}: ${file.size} bytes`);
         for (const tensor of file.tensors) {
-            const loss = tensor.generation === 0 ? "" : `, quantised (${tensor.measure} ${(tensor.error / 2 ** 32).toPrecision(3)})`;
+            const loss = tensor.generation === 0 ? "" : `, quantised (${MEASURES[tensor.measure] ?? `measure ${tensor.measure}`} ${(tensor.error / 2 ** 32).toPrecision(3)})`;
             console.log(`    ${quoted(tensor.name)} ${quoted(tensor.dtype)} [${tensor.shape.join(", ")}], ${tensor.size} bytes${loss}`);
         }
     }

@@ -275,7 +275,6 @@ export function sha256(message) {
 // -- Header (section 3.1) ---------------------------------------------------------------------------------------------------------------------------
 
 const MAGIC = Uint8Array.of(0x95, 0x4c, 0x4d, 0x43, 0x0d, 0x0a, 0x1a, 0x0a);
-const DRAFTS = [0x83, 0x8c]; // first bytes of the magics of drafts
 const FORMAT_MAJOR = 1;
 const HEADER_SIZE = 64;
 
@@ -283,14 +282,14 @@ const HEADER_SIZE = 64;
 const BASE_BIT = 1;
 const OWN_BIT = 2;
 const QUANTISED_BIT = 4;
-const ALL_BITS = 7;
+const ZEROS_BIT = 8;
+const ALL_BITS = 15;
 
 export function isLmc(bytes) {
     return bytes.length >= 8 && sameBytes(bytes.subarray(0, 8), MAGIC);
 }
 
 function readHeader(bytes) {
-    if (DRAFTS.includes(bytes[0]) && sameBytes(bytes.subarray(1, 8), MAGIC.subarray(1))) refuse("VERSION", "a draft of the format");
     if (!isLmc(bytes)) refuse("NOT_LMC", "this is no LMC file");
     const input = new Reader(bytes, 8, bytes.length, "TRUNCATED");
     const major = input.u8();
@@ -366,8 +365,6 @@ const DTYPES = (
 
 const DTYPE_BITS = new Map(DTYPES);
 
-const MEASURES = [null, "update", "relative", "nmse"];
-
 /** A tensor of a file. There may be millions, so strings have a character for each byte, and what is alike is shared. */
 class Tensor {
     constructor(file, number, key, type, offset) {
@@ -378,7 +375,7 @@ class Tensor {
         this.offset = offset;
         this.end = 0;
         this.generation = 0; // how often it was quantised
-        this.measure = null; // one of MEASURES
+        this.measure = 0; // 1 update, 2 relative, 3 nmse; others are of later versions
         this.error = 0; // by that measure, in units of 2^-32
     }
 
@@ -541,11 +538,9 @@ function readTensorEntry(body, file, before, endBefore) {
     tensor.end = offset + BigInt(type.size);
     if (form & 4) {
         tensor.generation = body.u8();
-        const measure = body.u8();
+        tensor.measure = body.u8();
         tensor.error = body.u32();
-        unsupportedIf(measure >= MEASURES.length, "Measure of a tensor");
-        corruptIf(tensor.generation === 0 || measure === 0, "Generation or Measure of a tensor is 0");
-        tensor.measure = MEASURES[measure];
+        corruptIf(tensor.generation === 0 || tensor.measure === 0, "Generation or Measure of a tensor is 0");
     }
     return tensor;
 }
@@ -800,6 +795,7 @@ const MOST_BLOCK = 2 ** 22; // decoded bytes
 const STORED = 0; // Layout
 const PLANES = 1;
 const QUANTISED = 2;
+const APART = 3;
 
 /**
  * Reads the header of a block, checks it, and skips its payload. number: in its run; size: what it has to decode to (null: any), mayPredict: whether
@@ -829,7 +825,7 @@ function readBlockHeader(input, { number, size, mayPredict, features }) {
     };
     unsupportedIf(![1, 2, 4, 8].includes(width), "Width of a block");
     unsupportedIf(header.order === 3, "Order of a block");
-    unsupportedIf(header.layout > QUANTISED, "Layout of a block");
+    unsupportedIf(header.layout > APART, "Layout of a block");
     unsupportedIf((coding & 0x18) !== 0, "reserved bits of a block");
     header.size = header.n * width;
     corruptIf(size === null ? header.size < 1 || header.size > MOST_BLOCK : header.size !== size, "size of a block");
@@ -850,6 +846,10 @@ function readBlockHeader(input, { number, size, mayPredict, features }) {
         corruptIf(width !== 2 && width !== 4, "Width of a quantised block");
         corruptIf(header.order !== 0 || grouping !== 0, "fields that a quantised block does not have");
     }
+    if (header.layout === APART) {
+        corruptIf(header.predicted || grouping !== 0, "fields that a block with zeros apart does not have");
+        corruptIf(!(features & ZEROS_BIT), "a block with zeros apart in a file without that bit");
+    }
     corruptIf(header.layout === QUANTISED && !(features & QUANTISED_BIT), "a quantised block in a file without that bit");
     corruptIf(grouping !== 0 && !(features & (BASE_BIT | OWN_BIT)), "classes in a file without the bits Base and Own");
     input.take(header.payloadSize);
@@ -862,7 +862,7 @@ function decodePayload(bytes, header, prediction, isOfBase, out) {
     const input = new Reader(bytes, payloadAt, payloadAt + header.payloadSize, "CORRUPT");
     if (predicted && crc32c(bytes, payloadAt, input.end) !== header.payloadCrc) refuse("CHECKSUM", "Payload_CRC of a block");
     if (header.layout === STORED) out.set(input.view(header.size));
-    else if (header.layout === PLANES) decodePlanes(input, header, prediction, out);
+    else if (header.layout !== QUANTISED) decodePlanes(input, header, prediction, out);
     else decodeQuantised(input, header, prediction, out);
     input.mustBeAtEnd("a payload is longer than its content");
     if (crc32c(out) !== header.contentCrc) refuse(predicted && isOfBase ? "BASE_WRONG" : "CHECKSUM", "Content_CRC of a block");
@@ -872,7 +872,10 @@ function decodePayload(bytes, header, prediction, isOfBase, out) {
 
 function decodePlanes(input, header, prediction, out) {
     const { n, width, order } = header;
-    const planes = header.grouping !== 0 ? readClasses(input, header, prediction) : Array.from({ length: width }, () => readList(input, n));
+    const planes =
+        header.layout === APART ? readApart(input, header)
+        : header.grouping !== 0 ? readClasses(input, header, prediction)
+        : Array.from({ length: width }, () => readList(input, n));
     if (order === 0) {
         planes.forEach((plane, p) => {
             for (let i = 0, at = p; i < n; i++, at += width) out[at] = plane[i];
@@ -958,6 +961,19 @@ function readClasses(input, header, prediction) {
         }
     }
     return [...natural, ...grouped];
+}
+
+/** zeros.md: planes of two kinds of elements. */
+function readApart(input, { n, width }) {
+    const mask = readList(input, Math.ceil(n / 8));
+    corruptIf(n % 8 !== 0 && mask[mask.length - 1] >>> (n % 8) !== 0, "unused bits of the mask of a block with zeros apart");
+    const kinds = Uint8Array.from({ length: n }, (_, i) => (mask[i >>> 3] >>> (i & 7)) & 1);
+    const ones = kinds.reduce((sum, kind) => sum + kind, 0);
+    return Array.from({ length: width }, () => {
+        const lists = [n - ones, ones].map(size => (size === 0 ? null : readList(input, size)));
+        const next = [0, 0];
+        return kinds.map(kind => lists[kind][next[kind]++]);
+    });
 }
 
 /** Those of the numbers whose bit is set, in place. */
@@ -1401,7 +1417,7 @@ function hashOfSnapshot({ files, metadata }, hashes) {
             parts.push(bytesOf(tensor.type.dtypeKey));
             put(1, tensor.shape.length);
             put(8, ...tensor.shape, tensor.offset, tensor.size);
-            put(1, tensor.generation, MEASURES.indexOf(tensor.measure));
+            put(1, tensor.generation, tensor.measure);
             put(4, tensor.error);
             parts.push(hashes[i][k]);
         });
@@ -1700,8 +1716,11 @@ function openBase(snapshot, user, candidate, candidates, limits) {
     if (!Array.isArray(candidate)) checkBytes(candidate, "a base");
     if (Array.isArray(candidate) || !isLmc(candidate)) {
         const entries = Array.isArray(candidate) ? candidate : [{ path: "", data: candidate }];
-        const base = snapshotByTables(entries, snapshot);
-        return base && sameBytes(base.fingerprint, snapshot.baseFingerprint) ? base : snapshotOfFiles(entries);
+        for (const read of [snapshotByTables, snapshotOfFiles, snapshotOfBytes]) {
+            const base = read(entries, snapshot);
+            if (base && sameBytes(base.fingerprint, snapshot.baseFingerprint)) return base;
+        }
+        return null;
     }
     if (sameBytes(candidate, user)) return null; // no file is its own base
     if (!sameBytes(statedFingerprint(candidate, limits), snapshot.baseFingerprint)) return null;
@@ -1713,6 +1732,11 @@ function openBase(snapshot, user, candidate, candidates, limits) {
 /** The snapshot that these files are by what is in them: { path, data, isLink }, data null for a directory (F-2). */
 export function snapshotOfFiles(entries) {
     return snapshotOf(entries.filter(entry => !entry.isLink), file => safetensorsOf(file.data));
+}
+
+/** The same if no file has tensors (F-19). */
+function snapshotOfBytes(entries) {
+    return snapshotOf(entries.filter(entry => !entry.isLink), () => []);
 }
 
 /**

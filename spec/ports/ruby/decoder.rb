@@ -148,14 +148,14 @@ class Decoder
   def decode # 3.1 and 4
     header = @in.data.byteslice(0, 64)
     magic = header.byteslice(0, 8)
-    must(!["\x83LMC\r\n\x1A\n".b, "\x8CLMC\r\n\x1A\n".b].include?(magic), 'a draft of the format', :VERSION)
     must(magic == "\x95LMC\r\n\x1A\n".b, 'no LMC file', :NOT_LMC)
     must(header.size == 8 || header.getbyte(8) == 1, 'another major version', :VERSION)
     @in.take(64)
     algorithm, reserved, incompatible, base, reserved_too, sum = header.unpack('x10Ca5Q<x8a16a12V')
     must(crc(header[0, 60]) == sum, 'Header_CRC', :CHECKSUM)
     must(algorithm == 1 && reserved == "\0" * 5, 'Algorithm or reserved bytes of the header', :UNSUPPORTED)
-    must(incompatible.zero?, "bits of Incompatible: #{incompatible}", :UNSUPPORTED)
+    must(incompatible & ~8 == 0, "bits of Incompatible: #{incompatible}", :UNSUPPORTED)
+    @zeros = incompatible == 8
     must(base == "\0" * 16, 'a base without its bit')
     must(reserved_too == "\0" * 12, 'reserved bytes of the header', :UNSUPPORTED)
     last = nil # Kind of the section before
@@ -252,7 +252,6 @@ class Decoder
     gap = form[1] == 1 ? body.v.tap { |g| must(g.positive?, 'Gap') } : 0
     dtype, shape, size = form.odd? ? [reference.dtype, reference.shape, reference.size] : type(body)
     loss = form[2] == 1 ? body.take(6).unpack('CCV') : [0, 0, 0]
-    must(loss[1] <= 3, 'Measure', :UNSUPPORTED)
     must(form[2].zero? || loss[0].positive? && loss[1].positive?, 'Generation or Measure')
     Tensor.new(name, dtype, shape, end_ + gap, size, loss)
   end
@@ -310,22 +309,22 @@ class Decoder
     must(sync == 0xB2, 'Sync')
     must(crc([number].pack('V') + head[0, 20]) == head_crc, 'Header_CRC', :CHECKSUM)
     order, predicted, layout = coding & 3, coding[2] == 1, coding >> 5
-    must([1, 2, 4, 8].include?(width) && order < 3 && layout < 3 && coding & 0x18 == 0, 'fields of a block', :UNSUPPORTED)
+    must([1, 2, 4, 8].include?(width) && order < 3 && layout < 4 && coding & 0x18 == 0, 'fields of a block', :UNSUPPORTED)
     must(n * width == bytes, 'N_Elements')
     must(predicted ? segments : payload_crc.zero?, 'Predicted or Payload_CRC')
-    must(layout < 2 && grouping.zero?, 'Layout or Grouping without its bit')
+    must(layout != 2 && (layout < 3 || (@zeros && !predicted)) && grouping.zero?, 'Layout or Grouping without its bit')
     must(layout.zero? ? size == bytes && coding.zero? : size < bytes && (order.positive? || !predicted), 'Coding or Payload_Size')
     payload = Cursor.new(@in.take(size), 0)
     must(!predicted || crc(payload.data) == payload_crc, 'Payload_CRC', :CHECKSUM)
-    data = layout.zero? ? payload.take(size) : planes(payload, n, width, order, predicted ? predict(segments, from, bytes) : "\0" * bytes)
+    data = layout.zero? ? payload.take(size) : planes(payload, n, width, order, layout, predicted ? predict(segments, from, bytes) : "\0" * bytes)
     must(payload.done?, 'a payload is too long')
     must(crc(data) == content_crc, 'Content_CRC', :CHECKSUM)
     @rows << [24 + size, head_crc].pack('VV')
     data
   end
 
-  def planes(payload, n, width, order, base) # 5.1
-    lists = Array.new(width) { payload.list(n) }
+  def planes(payload, n, width, order, layout, base) # 5.1
+    lists = layout == 3 ? apart(payload, n, width) : Array.new(width) { payload.list(n) }
     return lists[0] if width == 1 && order.zero?
 
     Array.new(n) do |i|
@@ -334,6 +333,14 @@ class Decoder
       width.times { |p| b |= base.getbyte(i * width + p) << 8 * p }
       [element(r, b, 8 * width, order)].pack('Q<')[0, width]
     end.join
+  end
+
+  def apart(payload, n, width) # zeros.md
+    mask = padded(payload.list((n + 7) / 8), n).unpack1('b*')[0, n].bytes.map { |bit| bit - 48 }
+    Array.new(width) do
+      lists = [0, 1].map { |kind| (size = mask.count(kind)).zero? ? nil : payload.list(size).each_byte }
+      mask.map { |kind| lists[kind].next }.pack('C*')
+    end
   end
 
   def element(residual, base, bits, order)

@@ -4,7 +4,7 @@ use crate::error::{Error, Result, Status};
 use crate::layout::{END_MAGIC, TRAILER_SIZE};
 use crate::reader::Reader;
 use crate::safetensors::tensors_of;
-use crate::section::{Kind, HEADER_SIZE, MAGIC, SECTION_HEADER_SIZE};
+use crate::section::{Kind, Tensor, HEADER_SIZE, MAGIC, SECTION_HEADER_SIZE};
 use crate::snapshot::{decode_with, items_of, snapshot_fingerprint, File, Fingerprint};
 use crate::Limits;
 use std::borrow::Cow;
@@ -106,7 +106,10 @@ impl<'a> Bases<'a> {
         while let Some(base) = self.left.get(i) {
             match &base.0 {
                 Content::Files(files) => {
-                    if let Some(items) = items_by_tables(files, wanted, tables, sizes).or_else(|| items_by_content(files, wanted)) {
+                    let found = items_by_tables(files, wanted, tables, sizes)
+                        .or_else(|| items_by_content(files, wanted, |data| tensors_of(data).unwrap_or_default()))
+                        .or_else(|| items_by_content(files, wanted, |_| Vec::new()));
+                    if let Some(items) = found {
                         return Ok(items);
                     }
                 }
@@ -156,10 +159,10 @@ fn items_by_tables<'a>(files: &'a [BaseFile], wanted: &Fingerprint, tables: &[Fi
     items_if(wanted, &tables, data)
 }
 
-/// F-2: what is in the files themselves, if they are safetensors.
-fn items_by_content<'a>(files: &'a [BaseFile], wanted: &Fingerprint) -> Option<Items<'a>> {
+/// F-2: what is in the files themselves, if they are safetensors. F-19: the same without tensors.
+fn items_by_content<'a>(files: &'a [BaseFile], wanted: &Fingerprint, tensors_of: impl Fn(&[u8]) -> Vec<Tensor>) -> Option<Items<'a>> {
     let table_of = |BaseFile { path, kind, data, .. }: &BaseFile| {
-        let tensors = tensors_of(data).unwrap_or_default();
+        let tensors = tensors_of(data);
         let mut table = File { path: path.clone(), kind: *kind, mode: None, mtime: None, data: Vec::new(), tensors, fingerprint: None };
         table.fingerprint(data);
         table

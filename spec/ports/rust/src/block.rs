@@ -2,7 +2,7 @@
 
 use crate::error::{check, ensure, unsupported, Error, Result, Status};
 use crate::hash::{crc32c, crc32c_of};
-use crate::list::{list, mask_of_class};
+use crate::list::{list, mask_of_class, mask_of_kinds, plane_apart};
 use crate::quantised;
 use crate::reader::Reader;
 use crate::section::Features;
@@ -16,6 +16,7 @@ enum Layout {
     Stored,
     Planes,
     Quantised,
+    ZerosApart,
 }
 
 /// Order: what a residual means.
@@ -73,6 +74,7 @@ impl BlockHeader {
             0 => Layout::Stored,
             1 => Layout::Planes,
             2 => Layout::Quantised,
+            3 => Layout::ZerosApart,
             _ => return Err(unsupported("Layout of a block")),
         };
         ensure(coding & 0x18 == 0, Status::Unsupported, "reserved bits of a block")?;
@@ -112,6 +114,9 @@ impl BlockHeader {
         if self.layout == Layout::Planes {
             check(!self.predicted || self.order != Order::None, "a prediction without Order")?;
             check(self.predicted || !self.has_grouping(), "Grouping without a prediction")?;
+        } else if self.layout == Layout::ZerosApart {
+            check(!self.predicted && !self.has_grouping(), "a prediction or Grouping of a block with zeros apart")?;
+            check(features.zeros(), "a block with zeros apart without the bit Zeros")?;
         } else {
             check(self.order == Order::None && !self.has_grouping(), "Order or Grouping of a block without planes")?;
         }
@@ -138,6 +143,10 @@ impl BlockHeader {
             Layout::Stored => payload.take(size)?.to_vec(),
             Layout::Planes => self.decode_planes(&mut payload, n, predicted)?,
             Layout::Quantised => quantised::decode(&mut payload, n, self.width, predicted)?,
+            Layout::ZerosApart => {
+                let mask = mask_of_kinds(&mut payload, n)?;
+                self.join(&(0..self.width).map(|_| plane_apart(&mut payload, &mask)).collect::<Result<Vec<_>>>()?, None)
+            }
         };
         check(payload.is_at_end(), "a payload goes on after its content")?;
         let if_wrong = if prediction.map_or(false, |prediction| prediction.is_of_base) { Status::BaseWrong } else { Status::Checksum };
@@ -149,14 +158,18 @@ impl BlockHeader {
     fn decode_planes(&self, payload: &mut Reader<'_>, n: usize, prediction: Option<&[u8]>) -> Result<Vec<u8>> {
         let planes = match prediction {
             Some(prediction) if self.has_grouping() => self.planes_of_classes(payload, n, prediction)?,
-            _ => (0..self.width).map(|_| list(payload, n)).collect::<Result<_>>()?,
+            _ => (0..self.width).map(|_| list(payload, n)).collect::<Result<Vec<_>>>()?,
         };
-        Ok(match self.width {
-            1 => elements::<1>(&planes, prediction, self.order),
-            2 => elements::<2>(&planes, prediction, self.order),
-            4 => elements::<4>(&planes, prediction, self.order),
-            _ => elements::<8>(&planes, prediction, self.order),
-        })
+        Ok(self.join(&planes, prediction))
+    }
+
+    fn join(&self, planes: &[Vec<u8>], prediction: Option<&[u8]>) -> Vec<u8> {
+        match self.width {
+            1 => elements::<1>(planes, prediction, self.order),
+            2 => elements::<2>(planes, prediction, self.order),
+            4 => elements::<4>(planes, prediction, self.order),
+            _ => elements::<8>(planes, prediction, self.order),
+        }
     }
 
     /// Section 5.2: planes in classes.

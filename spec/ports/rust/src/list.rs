@@ -55,6 +55,19 @@ pub(crate) fn mask_of_class<'a>(input: &mut Reader<'a>, n: usize) -> Result<Bits
     mask(input, n, 0, true)
 }
 
+/// zeros.md: a plane of `mask.n` bytes, from the bytes of the elements whose bit is 0, and of those whose bit is 1.
+pub(crate) fn plane_apart(input: &mut Reader<'_>, mask: &Bits<'_>) -> Result<Vec<u8>> {
+    let ones = mask.ones();
+    let mut of_kind = |n| if n == 0 { Ok(Vec::new()) } else { list(input, n) };
+    let zeros = of_kind(mask.n - ones)?;
+    Ok(merge(mask, zeros, of_kind(ones)?))
+}
+
+/// zeros.md: the Mask of `n` elements.
+pub(crate) fn mask_of_kinds<'a>(input: &mut Reader<'a>, n: usize) -> Result<Bits<'a>> {
+    Bits::new(Cow::Owned(list(input, bytes_of_bits(n))?), n)
+}
+
 /// Section 6.3: `n` bits at `nesting`.
 fn mask<'a>(input: &mut Reader<'a>, n: usize, nesting: u32, is_of_class: bool) -> Result<Bits<'a>> {
     if n < 256 || nesting == MAX_NESTING {

@@ -17,7 +17,7 @@ pub(crate) struct Features(u64);
 
 impl Features {
     /// What blocks in memory may use.
-    pub const ALL: Features = Features(7);
+    pub const ALL: Features = Features(15);
 
     pub fn base(self) -> bool {
         self.0 & 1 != 0
@@ -29,6 +29,10 @@ impl Features {
 
     pub fn quantised(self) -> bool {
         self.0 & 4 != 0
+    }
+
+    pub fn zeros(self) -> bool {
+        self.0 & 8 != 0
     }
 }
 
@@ -43,8 +47,6 @@ impl Header {
     pub fn read(file: &[u8]) -> Result<Header> {
         let mut input = Reader::of_file(file);
         let magic: [u8; 8] = if file.len() < 8 { [0; 8] } else { input.array()? };
-        let is_draft = matches!(magic[0], 0x83 | 0x8C) && magic[1..] == MAGIC[1..];
-        ensure(!is_draft, Status::Version, "a draft of the format, older than 1.0")?;
         ensure(magic == MAGIC, Status::NotLmc, "this is no LMC file")?;
         ensure(input.u8()? == FORMAT_MAJOR, Status::Version, "not version 1 of the format")?;
         let (_minor, algorithm, reserved): (u8, u8, [u8; 5]) = (input.u8()?, input.u8()?, input.array()?);
@@ -141,7 +143,7 @@ pub enum Kind {
 pub struct Loss {
     /// How often they were quantised; 0: they are the source's.
     pub generation: u8,
-    /// 0 none, 1 update, 2 relative, 3 nmse.
+    /// 0 none, 1 update, 2 relative, 3 nmse; others are of later versions.
     pub measure: u8,
     /// By that measure, in units of 2^-32.
     pub error: u32,
@@ -313,7 +315,6 @@ fn read_tensor(input: &mut Reader<'_>, before: &[Tensor], end: u64) -> Result<Te
     let mut loss = Loss::default();
     if has_loss {
         loss = Loss { generation: input.u8()?, measure: input.u8()?, error: input.u32()? };
-        ensure(loss.measure <= 3, Status::Unsupported, "Measure of a tensor")?;
         check(loss.generation != 0 && loss.measure != 0, "Generation or Measure of a tensor is 0")?;
     }
     Ok(Tensor { name, dtype, shape, offset, size, loss, fingerprint: Fingerprint::default() })

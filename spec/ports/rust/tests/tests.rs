@@ -336,7 +336,7 @@ fn file_bodies() {
     assert_eq!(tensor(&[4, 0, 0, 5, 0, 1, 3, 0, 0, 0, 0]), None);
     assert_eq!(tensor(&[4, 0, 0, 5, 0, 0, 3, 0, 0, 0, 0]), corrupt); // Generation
     assert_eq!(tensor(&[4, 0, 0, 5, 0, 1, 0, 0, 0, 0, 0]), corrupt); // Measure
-    assert_eq!(tensor(&[4, 0, 0, 5, 0, 1, 4, 0, 0, 0, 0]), Some(Status::Unsupported));
+    assert_eq!(tensor(&[4, 0, 0, 5, 0, 1, 4, 0, 0, 0, 0]), None); // a Measure of a later version
 
     // a name twice in a file, and in two
     let two = [&[1, 0, 0, 1, b'a', 100, 2][..], &[0, 0, 1, b'w', 5, 0], &[1, 1, 0, 1, 0]].concat();

@@ -1,0 +1,81 @@
+"""Exceptions at every moment: of Ctrl-C, a timeout, a signal that ends the job."""
+
+import dis
+import gc
+import os
+import random
+import sys
+
+
+# Here no signal handler runs, and CPython 3.11 loses count of the exceptions that are being handled.
+NOT_HERE = {dis.opmap[name] for name in ("PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE", "COPY")}
+
+
+class Stop(BaseException):
+    """As from a signal handler."""
+
+
+class Armed:
+    """While it is entered, the n-th bytecode from now on raises Stop instead of running. Counts the bytecodes. Signal
+    handlers run at fewer places, all of them between two bytecodes."""
+
+    def __init__(self, n):
+        self.n, self.count, self.where = n, 0, None
+
+    def _enter_frame(self, frame, event, argument):
+        if frame.f_code.co_filename.endswith("copyreg.py"):  # it hides all exceptions
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame, event, argument):
+        if event == "opcode" and self.where is None and frame.f_code.co_code[frame.f_lasti] not in NOT_HERE:
+            self.count += 1
+            if self.count == self.n:
+                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}, {frame.f_code.co_name}"
+                raise Stop
+        return self._step
+
+    def __enter__(self):
+        sys.settrace(self._enter_frame)
+        return self
+
+    def __exit__(self, *unused):
+        sys.settrace(None)
+
+
+def count_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def check(run, look, most=0):
+    """Calls run() again and again, with an exception at each of its bytecodes, or at `most` of them, evenly spread from a drawn one on.
+    It must come through as it is, and leave no descriptor. look(): what is wrong with the files, or None. Returns the number of
+    exceptions."""
+    run()  # what is imported at the first call, and kept
+    with Armed(0) as counted:
+        run()
+    gc.collect()
+    gc.freeze()
+    before, n_hit = count_descriptors(), 0
+    step = max(1, counted.count // most) if most else 1
+    try:
+        for n in range(random.randint(1, step), counted.count + 1, step):
+            armed, stopped = Armed(n), False
+            try:
+                with armed:
+                    run()
+            except Stop:
+                stopped = True
+            if armed.where is None:  # the number differs a little from call to call
+                continue
+            if count_descriptors() != before:
+                gc.collect()
+            assert stopped, f"{n}, {armed.where}: the exception was lost"
+            assert count_descriptors() == before, f"{n}, {armed.where}: descriptors are left"
+            wrong = look()
+            assert wrong is None, f"{n}, {armed.where}: {wrong}"
+            n_hit += 1
+    finally:
+        gc.unfreeze()
+    return n_hit

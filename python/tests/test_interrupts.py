@@ -1,0 +1,191 @@
+"""An exception at any bytecode of a call comes through as it is, and leaves no descriptor and no file. LMC_INTERRUPTS=all takes every
+bytecode, else some dozens of each call."""
+
+import gc
+import os
+import random
+import signal
+import threading
+
+import lmc_codec as lmc
+import numpy as np
+import pytest
+import torch
+from interrupts import check, count_descriptors
+from lmc_codec._sources import _File
+from lmc_codec.numpy import load_file, save_file
+from lmc_codec.torch import iterate, load_checkpoint, save_checkpoint
+
+MOST = 0 if os.environ.get("LMC_INTERRUPTS") == "all" else 40
+ARRAYS = {"w": np.arange(3000, dtype=np.float32), "b": np.ones(7, np.float32)}
+CHANGED = {"w": ARRAYS["w"] + (ARRAYS["w"] % 100 == 0), "b": ARRAYS["b"]}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_file(ARRAYS, "base.lmc")
+    save_file(CHANGED, "delta.lmc", base="base.lmc")
+    save_checkpoint({"w": torch.ones(3000), "step": 1}, "state.lmc")
+    return tmp_path
+
+
+def opened():
+    lmc.open("base.lmc").close()
+
+
+def found_by_itself():
+    with lmc.open("delta.lmc", base="auto") as r:
+        r.get("w")
+
+
+def loaded():
+    load_file("delta.lmc", base="base.lmc")
+
+
+def sliced():
+    with lmc.safe_open("base.lmc", "np") as f:
+        f.get_slice("w")[10:20]
+
+
+def one_at_a_time():
+    for _ in iterate("base.lmc"):
+        pass
+
+
+def refused():
+    for wrong in ({"base": "state.lmc"}, {"max_total_size": 5}):
+        with pytest.raises(lmc.LMCError):
+            lmc.open("delta.lmc", **wrong)
+
+
+def saved():
+    save_file(ARRAYS, "new.lmc")
+
+
+def saved_as_delta():
+    save_file(CHANGED, "new.lmc", base="base.lmc")
+
+
+def written():
+    with lmc.Writer("new.lmc") as w:
+        w.add("w", ARRAYS["w"])
+        w.add_file("base.lmc")
+        w.add_metadata("key", "value")
+
+
+def given_up():
+    w = lmc.Writer("given up.lmc")
+    w.add("w", ARRAYS["w"])
+    w.abort()
+
+
+def state_saved():
+    save_checkpoint({"w": torch.ones(3000), "step": 1}, "new.lmc")
+
+
+def state_loaded():
+    assert load_checkpoint("state.lmc")["step"] == 1
+
+
+READS = [opened, found_by_itself, loaded, sliced, one_at_a_time, refused, state_loaded]
+WRITES = [saved, saved_as_delta, written, given_up, state_saved]
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python closes its own files when they are freed, too
+needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")
+
+
+def look():
+    """What is wrong with the files."""
+    left = set(os.listdir()) - {"base.lmc", "delta.lmc", "state.lmc", "new.lmc"}
+    if left:
+        return f"{left} are left"
+    if os.path.exists("new.lmc"):  # it is whole
+        lmc.verify("new.lmc", base="auto")
+    return None
+
+
+@needs_proc
+@pytest.mark.parametrize("call", READS, ids=lambda call: call.__name__)
+def test_reading(place, call):
+    assert check(call, look, MOST) >= MOST // 2
+
+
+@needs_proc
+@pytest.mark.parametrize("call", WRITES, ids=lambda call: call.__name__)
+@pytest.mark.parametrize("way", ["without a name", "a name", "no link"])
+def test_writing(place, monkeypatch, call, way):
+    if way == "a name":
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    elif way == "no link":
+        monkeypatch.setattr(os, "link", no_link)
+    assert check(call, look, MOST) >= MOST // 2
+
+
+def no_link(*unused, **options):
+    raise OSError("none here")
+
+
+def test_ranges_whose_end_is_interrupted(place, monkeypatch):
+    """Who has them as the base of another reader can go on."""
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with open("base.lmc", "rb") as file:
+        ranges = _File(file, os.path.getsize("base.lmc"))
+        start = bytes(ranges(0, 9))
+        with monkeypatch.context() as changed, pytest.raises(KeyboardInterrupt):
+            changed.setattr(ranges, "forget", stop)
+            ranges.close()
+        assert not ranges.lock.locked() and ranges(0, 9) == start
+
+
+class Alarm(Exception):
+    pass
+
+
+@needs_proc
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer")
+def test_signals(place):
+    """The same from a signal handler, beside threads that open and close files: a descriptor that is closed twice would be theirs."""
+    armed, ends, lost = False, threading.Event(), []
+
+    def handle(number, frame):
+        if armed:
+            raise Alarm
+
+    def use_files():
+        while not ends.is_set():
+            fd = os.open("base.lmc", os.O_RDONLY)
+            try:
+                os.fstat(fd)
+                os.close(fd)
+            except OSError as error:
+                lost.append(error)
+
+    old = signal.signal(signal.SIGALRM, handle)
+    threads = [threading.Thread(target=use_files) for _ in range(2)]
+    before = count_descriptors()
+    for t in threads:
+        t.start()
+    n_stopped = 0
+    try:
+        for _ in range(20_000 if MOST == 0 else 200):
+            try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3))
+                while armed:
+                    lmc.open("base.lmc").close()
+            except Alarm:
+                n_stopped += 1
+            armed = False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        ends.set()
+        for t in threads:
+            t.join()
+        signal.signal(signal.SIGALRM, old)
+    assert n_stopped and not lost
+    gc.collect()
+    assert count_descriptors() == before
