@@ -3795,7 +3795,7 @@ LMC__STATIC_VEC void lmc__set_rows(lmc__rows *rows, const uint8_t *table)
 LMC__INLINE_AVX2 __m256i lmc__look_up_rows_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_set1_epi8(16);
-    __m256i low = v, high = _mm256_xor_si256(v, _mm256_set1_epi8(-128)),
+    __m256i low = v, high = _mm256_xor_si256(v, _mm256_set1_epi8((char)0x80)),
             out[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     unsigned i;
     LMC__UNROLL for (i = 0; i < 8; i++)
