@@ -165,6 +165,11 @@
  * destination comes first, as with memcpy. Callbacks take user, then their arguments in the same
  * order. Comments write ARGUMENT for LMC_ERR_ARGUMENT, and so on.
  *
+ * Pointers. NULL is LMC_ERR_ARGUMENT, unless said otherwise or if the size is 0. Buffers of a call
+ * must not overlap, unless said otherwise. Options, and structs of callbacks that are arguments,
+ * are copied; what they point to must outlive the object, or the call. A function that makes an
+ * object sets its pointer to NULL on errors, so it can always be freed.
+ *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
  * this object uses as base or lender. Threads may share a pool or a quantizer, use different
  * objects at once, and call functions without an object at any time.
@@ -196,6 +201,18 @@ extern "C" {
  * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
+
+/* Parts of the format that a decoder may lack: bits of Incompatible in the header of a file (spec
+ * 3.1), of which lmc_snapshot_info.features has those that the file may use. `without`, in options,
+ * has those that must not be used, for decoders that lack them. A bit that other options need is
+ * LMC_ERR_ARGUMENT there; a bit that this library does not know is never used. Later versions have
+ * more bits, and write a minor version above 0. */
+#define LMC_FEATURE_BASE ((uint64_t)1 << 0)      /* a delta */
+#define LMC_FEATURE_OWN ((uint64_t)1 << 1)       /* twins: parts that predict each other */
+#define LMC_FEATURE_QUANTIZED ((uint64_t)1 << 2) /* quantised blocks */
+#define LMC_FEATURE_ZEROS                                                                          \
+    ((uint64_t)1 << 3) /* zeros apart: without it, weights with many zeros
+                                                    become a sixth larger */
 
 /* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
@@ -288,10 +305,10 @@ enum lmc_dtype LMC__INT {
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
 /* The dtype of that name; LMC_AUTO for any other name, and for NULL. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
-/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
+/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO; 0 for an unknown number. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 /* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+ * 4 bytes. 1 for LMC_AUTO; 0 for an unknown number. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How much time the encoder takes for smaller output. Decoders need not know the level. Each level
@@ -333,9 +350,10 @@ typedef struct lmc_parallel {
 typedef struct lmc_compress_options {
     size_t struct_size;   /* see "structs ..._options" above */
     enum lmc_level level; /* of compressing */
+    uint64_t without;     /* of compressing: bits LMC_FEATURE_... */
     /* For decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
     uint64_t max_index_size, max_total_size;
-    const lmc_parallel *parallel;
+    const lmc_parallel *parallel; /* or NULL */
     /* Or NULL. As in lmc_writer_options. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user;                     /* of progress */
@@ -506,6 +524,8 @@ typedef struct lmc_base {
     uint64_t reserved[2]; /* zero; see "reserved words" above */
 } lmc_base;
 
+/* They point to *memory. With NULL they have no callback: whatever gets them returns ARGUMENT. The
+ * source has the bytes that are there now. */
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
@@ -513,8 +533,8 @@ LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
 /* Open files, in binary mode. The caller closes them (fclose may fail). A source moves the file's
- * position; lmc_stdio_source finds its size. Errors: ARGUMENT, READ (the file cannot seek, or is
- * too large for the C library). */
+ * position; lmc_stdio_source finds its size. NULL: as above. Errors: ARGUMENT, READ (the file
+ * cannot seek, or is too large for the C library). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
@@ -547,10 +567,7 @@ typedef struct lmc_writer_options {
      * hash of the whole snapshot, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
     enum lmc_grouping group_files;
-    /* Bits of Incompatible (spec 3.1) that the file must not have, for readers that lack them. Bits
-     * that other options need are LMC_ERR_ARGUMENT. Without 8 (Zeros), weights with many zeros
-     * become a sixth larger. */
-    uint64_t without;
+    uint64_t without; /* bits LMC_FEATURE_... that the file must not have */
     /* Limit of the index, in bytes; 0: 1 GiB, as of readers. A larger index is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
@@ -688,7 +705,7 @@ typedef struct lmc_snapshot_info {
     int has_base;                                   /* 1: it is a delta */
     unsigned format_major, format_minor;            /* of the version that wrote it */
     int hashes_checked; /* 1: restored with check_hashes, and it has hashes, all of them right */
-    uint64_t features;  /* bits of Incompatible: what the file may use (spec 3.1) */
+    uint64_t features;  /* bits LMC_FEATURE_..., and others: what the file may use */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint64_t size, index_offset, index_size; /* bytes of the LMC file; where its index is */
     size_t n_files, n_metadata;
@@ -893,6 +910,8 @@ typedef struct lmc_tensor_options {
                             default, which is 16 (18 for bytes, 17 for AUTO; with a prediction
                             20, or 18 for elements of 4 or 8 bytes) */
     enum lmc_level level; /* of encoding */
+    uint64_t without;     /* of encoding: bits LMC_FEATURE_..., of which the first two do not matter
+                             here. QUANTIZED, with a quantizer: LMC_ERR_ARGUMENT */
     const lmc_parallel *parallel; /* or NULL */
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     size_t prediction_size;       /* must be the tensor's size */
@@ -964,8 +983,8 @@ typedef struct lmc_block_info {
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0
- * or the block is too large. */
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0,
+ * the block is too large, or width is another number. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -974,6 +993,7 @@ typedef struct lmc_block_options {
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
                                checks it */
+    uint64_t without;       /* of encoding: bits LMC_FEATURE_... (only ZEROS matters here) */
     const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -1392,6 +1412,11 @@ lmc__take_options(void *o, size_t size, size_t first, const void *given)
     lmc__take_options(o, sizeof *(o),                                                              \
                       (size_t)((const char *)(&(o)->last + 1) - (const char *)(o)), given)
 
+/* The result of a function that makes an object: NULL on errors. */
+#define LMC__NEW_OBJECT(object)                                                                    \
+    LMC__CHECK(object, LMC_ERR_ARGUMENT);                                                          \
+    *(object) = NULL
+
 /* For structs of the caller: no reserved word has a meaning yet. Callbacks: `call` is needed. */
 static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
 #define LMC__CHECK_RESERVED(s)                                                                     \
@@ -1463,14 +1488,8 @@ enum {
 #define LMC__BASE_FINGERPRINT_AT 32u
 #define LMC__HEADER_CRC_AT 60u
 
-/* Bits of Incompatible: what the file may use. */
-enum {
-    LMC__FEATURE_BASE = 1,      /* it is a delta */
-    LMC__FEATURE_OWN = 2,       /* runs that this snapshot itself predicts */
-    LMC__FEATURE_QUANTIZED = 4, /* quantised blocks */
-    LMC__FEATURE_ZEROS = 8      /* blocks with zeros apart (zeros.md) */
-};
-#define LMC__KNOWN_FEATURES 15u
+/* Bits of Incompatible, which tell what the file may use: all LMC_FEATURE_... of api.h. */
+#define LMC__KNOWN_FEATURES ((uint64_t)15)
 
 /* Section_Header (spec 4). */
 #define LMC__SECTION_HEADER_SIZE 20u
@@ -8283,12 +8302,12 @@ LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 0;
 }
 
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 0;
 }
 
 #ifndef LMC_NO_ENCODER
@@ -8677,7 +8696,7 @@ typedef struct lmc__job {
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
-    int is_unparted;  /* the file does not allow Layout 3 */
+    int is_unparted;  /* Layout 3 is not allowed (LMC_FEATURE_ZEROS) */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
@@ -8797,7 +8816,8 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
 {
     const size_t rows = width < 4 ? width + 6 : 2 * width + 3;
-    if (n == 0 || width == 0 || n > LMC_MAX_BLOCK_SIZE / width) return 0;
+    if (n == 0 || width - 1 > 7 || (width & (width - 1)) || n > LMC_MAX_BLOCK_SIZE / width)
+        return 0;
     return sizeof(lmc__scratch) + 16 /* alignment */ + rows * n +
            LMC__MAX_ROWS * LMC__MAX_CLASSES * LMC__PAD +
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
@@ -11422,6 +11442,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     job.dtype = o.dtype;
     job.level = o.level;
     job.number = o.number;
+    job.is_unparted = (o.without & LMC_FEATURE_ZEROS) != 0;
     LMC__TRY(lmc__encode_block(lmc__get_kernels(), &job, ws, ws_size));
     *dst_size = job.dst_size;
     return LMC_OK;
@@ -12923,10 +12944,11 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  * elements, at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
-    unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
-    if ((unsigned)dtype >= LMC__DTYPE_COUNT ||
-        (log2_block != 0 &&
-         (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
+    unsigned log2_width;
+    if ((unsigned)dtype >= LMC__DTYPE_COUNT) return 0;
+    log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
+    if (log2_block != 0 &&
+        (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)
@@ -13100,6 +13122,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
+        job->is_unparted = (options->without & LMC_FEATURE_ZEROS) != 0;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->number = (uint32_t)(first + n);
@@ -13178,6 +13201,7 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
     t.quant = lmc__get_quant_params(options->quantizer);
+    if (t.quant && (options->without & LMC_FEATURE_QUANTIZED)) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__check_quantizer(options->quantizer, options->dtype, size));
     if (t.quant && t.quant->is_predicted != (options->prediction != NULL)) return LMC_ERR_ARGUMENT;
     lmc__set_tensor_wave(&t.wave, options, t.block_size, ws);
@@ -13795,8 +13819,8 @@ static void lmc__finish_digester(lmc__digester *d)
  * index is. */
 
 #ifndef LMC_NO_ENCODER
-/* features: without LMC__FEATURE_BASE. base_fingerprint: NULL if there is no base. */
-static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_fingerprint,
+/* features: without LMC_FEATURE_BASE. base_fingerprint: NULL if there is no base. */
+static void lmc__put_header(uint8_t *dst, uint64_t features, const uint8_t *base_fingerprint,
                             const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
@@ -13804,9 +13828,9 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
     dst[8] = LMC_FORMAT_MAJOR;
     dst[9] = LMC_FORMAT_MINOR;
     dst[LMC__ALGORITHM_AT] = 1;
-    lmc__store32(dst + LMC__FEATURES_AT, features);
+    lmc__store64(dst + LMC__FEATURES_AT, features);
     if (base_fingerprint) {
-        lmc__store32(dst + LMC__FEATURES_AT, features | LMC__FEATURE_BASE);
+        lmc__store64(dst + LMC__FEATURES_AT, features | LMC_FEATURE_BASE);
         memcpy(dst + LMC__BASE_FINGERPRINT_AT, base_fingerprint, LMC_FINGERPRINT_SIZE);
     }
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
@@ -13854,9 +13878,9 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
     for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
     features = lmc__load64(header + LMC__FEATURES_AT);
-    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
-    LMC__VALID(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header));        /* R3-10 */
-    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);         /* R3-11 */
+    LMC__CHECK((features & ~LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED);   /* R3-8 */
+    LMC__VALID(((features & LMC_FEATURE_BASE) != 0) == lmc__has_base(header)); /* R3-10 */
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
     return LMC_OK;
 }
 
@@ -14279,9 +14303,9 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED)); /* R3-12 */
-    LMC__VALID(layout != LMC__LAYOUT_ZEROS || (features & LMC__FEATURE_ZEROS));         /* R3-12 */
-    LMC__VALID(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)));       /* R3-13 */
+    LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC_FEATURE_QUANTIZED)); /* R3-12 */
+    LMC__VALID(layout != LMC__LAYOUT_ZEROS || (features & LMC_FEATURE_ZEROS));         /* R3-12 */
+    LMC__VALID(!grouping || (features & (LMC_FEATURE_BASE | LMC_FEATURE_OWN)));        /* R3-13 */
     return LMC_OK;
 }
 
@@ -15509,10 +15533,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
+static enum lmc_status lmc__check_run_features(const lmc__run *run, uint64_t features)
 {
-    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */
-    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN));   /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC_FEATURE_BASE)); /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC_FEATURE_OWN));   /* R3-12 */
     return LMC_OK;
 }
 
@@ -17449,8 +17473,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head_size;
     job->dtype = w->dtype;
     job->level = w->options.level;
-    job->is_ungrouped = !(w->header[LMC__FEATURES_AT] & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
-    job->is_unparted = !(w->header[LMC__FEATURES_AT] & LMC__FEATURE_ZEROS);
+    job->is_ungrouped = !(w->header[LMC__FEATURES_AT] & (LMC_FEATURE_BASE | LMC_FEATURE_OWN));
+    job->is_unparted = !(w->header[LMC__FEATURES_AT] & LMC_FEATURE_ZEROS);
     job->quant = w->quant;
     if (w->quant) /* the run is one tensor, or a part of one */
         job->first_element =
@@ -17722,14 +17746,14 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
 {
     lmc_writer_options o;
     enum lmc_status status;
-    unsigned features; /* that the options need */
+    uint64_t features; /* that the options need */
     lmc_writer *w;
+    LMC__NEW_OBJECT(writer);
     LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     options = &o;
-    features = (options->base ? (unsigned)LMC__FEATURE_BASE : 0u) |
-               (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-               (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
-    if (!writer || (features & o.without) || !lmc__is_level(o.level) ||
+    features = (options->base ? LMC_FEATURE_BASE : 0) | (options->read_back ? LMC_FEATURE_OWN : 0) |
+               (options->may_quantize ? LMC_FEATURE_QUANTIZED : 0);
+    if ((features & o.without) || !lmc__is_level(o.level) ||
         (unsigned)o.group_files > LMC_GROUP_ALL ||
         lmc__get_block_size(LMC_U8, o.log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
@@ -17753,7 +17777,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    lmc__put_header(w->header, features | (LMC__FEATURE_ZEROS & ~(unsigned)options->without),
+    lmc__put_header(w->header, features | (LMC_FEATURE_ZEROS & ~options->without),
                     options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
@@ -19864,8 +19888,8 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     enum lmc_status status;
     const lmc_reader *below;
     lmc_reader *r;
+    LMC__NEW_OBJECT(reader);
     LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
-    if (!reader) return LMC_ERR_ARGUMENT;
     LMC__CHECK_CALLBACKS(source, read_at);
     LMC__TRY(lmc__check_parallel(o.parallel));
     LMC__TRY(lmc__check_allocator(o.allocator));
@@ -19962,21 +19986,22 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
-    const lmc_sink sink = {lmc__write_memory, memory, {0, 0}};
+    const lmc_sink sink = {memory ? lmc__write_memory : NULL, memory, {0, 0}};
     return sink;
 }
 
 /* A source of the bytes that are there now. Bytes that are appended later are not in it. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
-    const lmc_source source = {lmc__read_memory_at, memory, memory->size, {0, 0}};
+    const lmc_source source = {
+        memory ? lmc__read_memory_at : NULL, memory, memory ? memory->size : 0, {0, 0}};
     return source;
 }
 
 /* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
-    const lmc_stream stream = {lmc__read_memory, memory, {0, 0}};
+    const lmc_stream stream = {memory ? lmc__read_memory : NULL, memory, {0, 0}};
     return stream;
 }
 
@@ -20025,13 +20050,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    const lmc_sink sink = {lmc__write_stdio, file, {0, 0}};
+    const lmc_sink sink = {file ? lmc__write_stdio : NULL, file, {0, 0}};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    const lmc_stream stream = {lmc__read_stdio, file, {0, 0}};
+    const lmc_stream stream = {file ? lmc__read_stdio : NULL, file, {0, 0}};
     return stream;
 }
 
@@ -20109,7 +20134,7 @@ LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint6
     memset(&file, 0, sizeof file);
     file.path = "";
     file.size = size;
-    if (dtype != LMC_AUTO && bits % 8 == 0 && size % (bits / 8) == 0) {
+    if (dtype != LMC_AUTO && bits && bits % 8 == 0 && size % (bits / 8) == 0) {
         memset(&tensor, 0, sizeof tensor);
         shape = size / (bits / 8);
         tensor.name = "";
@@ -20123,6 +20148,7 @@ LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint6
     memset(&writer_options, 0, sizeof writer_options);
     writer_options.parallel = options->parallel;
     writer_options.level = options->level;
+    writer_options.without = options->without;
     writer_options.progress = options->progress;
     writer_options.user = options->user;
     writer_options.allocator = options->allocator;

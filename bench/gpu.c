@@ -67,7 +67,7 @@ static struct row *list_blocks(lmc_reader *r, FILE *file, size_t *n, uint64_t *l
             row->in_size = place->size;
             row->size = (uint32_t)lmc__block_size_at(&run, k);
             row->number = (uint32_t)k;
-            row->flags = r->info.features & LMC__FEATURE_QUANTIZED ? LMC__GPU_MAY_QUANTIZE : 0;
+            row->flags = r->info.features & LMC_FEATURE_QUANTIZED ? LMC__GPU_MAY_QUANTIZE : 0;
             row->kernel = (uint64_t)(int64_t)lmc__gpu_kernel_of(header, 0);
             row->out = run.start + k * run.block_size;
             if (row->size > *largest) *largest = row->size;

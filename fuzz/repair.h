@@ -17,7 +17,7 @@ typedef struct repairer {
     size_t file;
     int are_ended; /* all files so far */
     uint32_t n_sections;
-    unsigned used; /* features */
+    uint64_t used; /* features */
     uint64_t position;
     uint8_t *restored; /* all streams, one after another */
     size_t n_restored, starts[MOST_STREAMS];
@@ -32,15 +32,15 @@ static void seal_section(uint8_t *head, uint64_t size, const lmc__kernels *k)
 
 /* With an even minor version, which has no meaning, also sets the features that the file uses. So
  * files with and without all their features are tried. */
-static void seal_header(uint8_t *header, unsigned used, const lmc__kernels *k)
+static void seal_header(uint8_t *header, uint64_t used, const lmc__kernels *k)
 {
-    unsigned features = lmc__load32(header + LMC__FEATURES_AT);
+    uint64_t features = lmc__load32(header + LMC__FEATURES_AT);
     memcpy(header, LMC_MAGIC, 8);
     header[8] = LMC_FORMAT_MAJOR;
-    features &= ~(unsigned)LMC__FEATURE_BASE;
-    if (lmc__has_base(header)) features |= LMC__FEATURE_BASE;
-    if ((header[9] & 1) == 0) features |= used & ~(unsigned)LMC__FEATURE_BASE;
-    lmc__store32(header + LMC__FEATURES_AT, features);
+    features &= ~LMC_FEATURE_BASE;
+    if (lmc__has_base(header)) features |= LMC_FEATURE_BASE;
+    if ((header[9] & 1) == 0) features |= used & ~LMC_FEATURE_BASE;
+    lmc__store32(header + LMC__FEATURES_AT, (uint32_t)features);
     lmc__store32(header + LMC__HEADER_CRC_AT, k->crc32c(0, header, LMC__HEADER_CRC_AT));
 }
 
@@ -136,8 +136,8 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
     status = fuzz_decode_block(out, p, &info, info.has_prediction ? base : NULL, NULL, 0, workspace,
                                sizeof workspace);
     if (status != LMC_OK && status != LMC_ERR_CHECKSUM) return 0;
-    if (lmc__is_quantized(p)) r->used |= LMC__FEATURE_QUANTIZED;
-    if (p[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS) r->used |= LMC__FEATURE_ZEROS;
+    if (lmc__is_quantized(p)) r->used |= LMC_FEATURE_QUANTIZED;
+    if (p[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS) r->used |= LMC_FEATURE_ZEROS;
     lmc__store32(p + 12, r->k->crc32c(0, out, size));
     fuzz_seal_block(p, left, (uint32_t)number);
     r->n_restored += size;
@@ -172,7 +172,7 @@ static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const
                             r->listing.n_streams - 1, &r->position));
     LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
-    if (run.prediction == LMC__PREDICT_OWN) r->used |= LMC__FEATURE_OWN;
+    if (run.prediction == LMC__PREDICT_OWN) r->used |= LMC_FEATURE_OWN;
     LMC__TRY(lmc__index_section(&r->index, "RUN ", body, body_size));
     for (block = 0; block < run.n_blocks; block++) {
         const size_t taken =

@@ -116,6 +116,11 @@
  * destination comes first, as with memcpy. Callbacks take user, then their arguments in the same
  * order. Comments write ARGUMENT for LMC_ERR_ARGUMENT, and so on.
  *
+ * Pointers. NULL is LMC_ERR_ARGUMENT, unless said otherwise or if the size is 0. Buffers of a call
+ * must not overlap, unless said otherwise. Options, and structs of callbacks that are arguments,
+ * are copied; what they point to must outlive the object, or the call. A function that makes an
+ * object sets its pointer to NULL on errors, so it can always be freed.
+ *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
  * this object uses as base or lender. Threads may share a pool or a quantizer, use different
  * objects at once, and call functions without an object at any time.
@@ -147,6 +152,18 @@ extern "C" {
  * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
+
+/* Parts of the format that a decoder may lack: bits of Incompatible in the header of a file (spec
+ * 3.1), of which lmc_snapshot_info.features has those that the file may use. `without`, in options,
+ * has those that must not be used, for decoders that lack them. A bit that other options need is
+ * LMC_ERR_ARGUMENT there; a bit that this library does not know is never used. Later versions have
+ * more bits, and write a minor version above 0. */
+#define LMC_FEATURE_BASE ((uint64_t)1 << 0)      /* a delta */
+#define LMC_FEATURE_OWN ((uint64_t)1 << 1)       /* twins: parts that predict each other */
+#define LMC_FEATURE_QUANTIZED ((uint64_t)1 << 2) /* quantised blocks */
+#define LMC_FEATURE_ZEROS                                                                          \
+    ((uint64_t)1 << 3) /* zeros apart: without it, weights with many zeros
+                                                    become a sixth larger */
 
 /* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
@@ -239,10 +256,10 @@ enum lmc_dtype LMC__INT {
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
 /* The dtype of that name; LMC_AUTO for any other name, and for NULL. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
-/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
+/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO; 0 for an unknown number. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 /* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+ * 4 bytes. 1 for LMC_AUTO; 0 for an unknown number. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How much time the encoder takes for smaller output. Decoders need not know the level. Each level
@@ -288,6 +305,8 @@ typedef struct lmc_tensor_options {
                             default, which is 16 (18 for bytes, 17 for AUTO; with a prediction
                             20, or 18 for elements of 4 or 8 bytes) */
     enum lmc_level level; /* of encoding */
+    uint64_t without;     /* of encoding: bits LMC_FEATURE_..., of which the first two do not matter
+                             here. QUANTIZED, with a quantizer: LMC_ERR_ARGUMENT */
     const lmc_parallel *parallel; /* or NULL */
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     size_t prediction_size;       /* must be the tensor's size */
@@ -349,8 +368,8 @@ typedef struct lmc_block_info {
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0
- * or the block is too large. */
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0,
+ * the block is too large, or width is another number. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -359,6 +378,7 @@ typedef struct lmc_block_options {
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
                                checks it */
+    uint64_t without;       /* of encoding: bits LMC_FEATURE_... (only ZEROS matters here) */
     const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -767,6 +787,11 @@ lmc__take_options(void *o, size_t size, size_t first, const void *given)
 #define LMC__TAKE_OPTIONS(o, last, given)                                                          \
     lmc__take_options(o, sizeof *(o),                                                              \
                       (size_t)((const char *)(&(o)->last + 1) - (const char *)(o)), given)
+
+/* The result of a function that makes an object: NULL on errors. */
+#define LMC__NEW_OBJECT(object)                                                                    \
+    LMC__CHECK(object, LMC_ERR_ARGUMENT);                                                          \
+    *(object) = NULL
 
 /* For structs of the caller: no reserved word has a meaning yet. Callbacks: `call` is needed. */
 static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
@@ -5080,12 +5105,12 @@ LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 0;
 }
 
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 0;
 }
 
 /* == codec/half.h ============================================================================== */
@@ -5414,7 +5439,7 @@ typedef struct lmc__job {
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
-    int is_unparted;  /* the file does not allow Layout 3 */
+    int is_unparted;  /* Layout 3 is not allowed (LMC_FEATURE_ZEROS) */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
@@ -5506,7 +5531,8 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
 {
     const size_t rows = width < 4 ? width + 6 : 2 * width + 3;
-    if (n == 0 || width == 0 || n > LMC_MAX_BLOCK_SIZE / width) return 0;
+    if (n == 0 || width - 1 > 7 || (width & (width - 1)) || n > LMC_MAX_BLOCK_SIZE / width)
+        return 0;
     return sizeof(lmc__scratch) + 16 /* alignment */ + rows * n +
            LMC__MAX_ROWS * LMC__MAX_CLASSES * LMC__PAD +
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
@@ -6831,10 +6857,11 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  * elements, at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
-    unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
-    if ((unsigned)dtype >= LMC__DTYPE_COUNT ||
-        (log2_block != 0 &&
-         (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
+    unsigned log2_width;
+    if ((unsigned)dtype >= LMC__DTYPE_COUNT) return 0;
+    log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
+    if (log2_block != 0 &&
+        (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)

@@ -110,16 +110,15 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as in lmc_block_options */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
+    /* One of three: bits; n_codes; or, if both are 0, measure and bound. */
     unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for an
-                                    element that is not zero. 0: the coarsest grid that keeps to the
-                                    bound, or a codebook */
-    unsigned n_codes;         /* 2 .. 256: a codebook of at most so many values, by k-means; bits
-                                    is 0, and there is no bound. 0: a grid */
-    enum lmc_measure measure; /* of the bound */
+                                    element that is not zero */
+    unsigned n_codes;         /* 2 .. 256: a codebook of at most so many values, by k-means */
+    enum lmc_measure measure; /* with bound: the coarsest grid that keeps to the bound */
     double bound;             /* largest error by that measure: above 0, below 1 */
     uint64_t group;           /* neighbours with one scale: the elements of a row; 0: 256 */
-    double eps;               /* of the optimizer; 0: 1e-8 */
-    unsigned generation;      /* of the elements: 0, unless they were quantised before */
+    double eps;               /* of the optimizer, not negative; 0: 1e-8 */
+    unsigned generation;      /* of the elements, 0 .. 254: 0, unless they were quantised before */
     const lmc_source *second_elements; /* for a first moment: the second moment of the same
                                           parameters; or NULL */
     const lmc_quantizer *second;       /* of that second moment; NULL: it is not quantised */
@@ -1371,7 +1370,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                                         const lmc_quantizer_options *o)
 {
-    const unsigned width = (unsigned)o->dtype < LMC__DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
+    const unsigned width = lmc_dtype_width(o->dtype);
     const lmc_quantizer *const second = o->second;
     if (width == 0 || elements->size % width || (unsigned)o->role > LMC_ROLE_SECOND_MOMENT ||
         o->generation > 254)
@@ -1381,6 +1380,7 @@ LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elemen
             ? o->bits < 4 || o->bits > 8
             : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
         return LMC_ERR_ARGUMENT;
+    if (!(o->eps >= 0)) return LMC_ERR_ARGUMENT;
     if (!o->second_elements) return LMC_OK;
     LMC__CHECK_CALLBACKS(o->second_elements, read_at);
     if (o->second_elements->size != elements->size ||
@@ -1399,7 +1399,7 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
-/* After errors nothing remains allocated, and *quantizer is unchanged. */
+/* After errors nothing remains allocated. */
 LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
@@ -1409,7 +1409,8 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
-    if (!quantizer || !options) return LMC_ERR_ARGUMENT;
+    LMC__NEW_OBJECT(quantizer);
+    if (!options) return LMC_ERR_ARGUMENT;
     LMC__CHECK_CALLBACKS(elements, read_at);
     LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     options = &o;
@@ -1686,7 +1687,8 @@ LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
 {
     lmc_pool *p;
     unsigned i;
-    if (!pool || n_workers > 1024) return LMC_ERR_ARGUMENT;
+    LMC__NEW_OBJECT(pool);
+    if (n_workers > 1024) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__check_allocator(allocator));
     if (n_workers == 0) n_workers = lmc_default_workers();
     p = (lmc_pool *)lmc__realloc(allocator, NULL, 0, lmc__pool_size(n_workers));
@@ -2047,7 +2049,8 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_recover(lmc_quantizer **quantize
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || r->is_salvage || file_number >= r->tables.listing.n_files || !t ||
+    LMC__NEW_OBJECT(quantizer);
+    if (!r || r->is_salvage || file_number >= r->tables.listing.n_files || !t ||
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;
@@ -2551,7 +2554,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_open_shared(lmc_reader **reader, lm
     lmc_reader *below = NULL, *r;
     lmc__shared *s;
     enum lmc_status status;
-    if (!reader || !from || from->is_salvage) return LMC_ERR_ARGUMENT;
+    LMC__NEW_OBJECT(reader);
+    if (!from || from->is_salvage) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__sort_names(from));
     if (from->origin.base && from->origin.base->read == lmc__read_as_base)
         LMC__TRY(lmc_reader_open_shared(&below, (lmc_reader *)from->origin.base->user));

@@ -125,6 +125,11 @@
  * destination comes first, as with memcpy. Callbacks take user, then their arguments in the same
  * order. Comments write ARGUMENT for LMC_ERR_ARGUMENT, and so on.
  *
+ * Pointers. NULL is LMC_ERR_ARGUMENT, unless said otherwise or if the size is 0. Buffers of a call
+ * must not overlap, unless said otherwise. Options, and structs of callbacks that are arguments,
+ * are copied; what they point to must outlive the object, or the call. A function that makes an
+ * object sets its pointer to NULL on errors, so it can always be freed.
+ *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
  * this object uses as base or lender. Threads may share a pool or a quantizer, use different
  * objects at once, and call functions without an object at any time.
@@ -156,6 +161,18 @@ extern "C" {
  * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
+
+/* Parts of the format that a decoder may lack: bits of Incompatible in the header of a file (spec
+ * 3.1), of which lmc_snapshot_info.features has those that the file may use. `without`, in options,
+ * has those that must not be used, for decoders that lack them. A bit that other options need is
+ * LMC_ERR_ARGUMENT there; a bit that this library does not know is never used. Later versions have
+ * more bits, and write a minor version above 0. */
+#define LMC_FEATURE_BASE ((uint64_t)1 << 0)      /* a delta */
+#define LMC_FEATURE_OWN ((uint64_t)1 << 1)       /* twins: parts that predict each other */
+#define LMC_FEATURE_QUANTIZED ((uint64_t)1 << 2) /* quantised blocks */
+#define LMC_FEATURE_ZEROS                                                                          \
+    ((uint64_t)1 << 3) /* zeros apart: without it, weights with many zeros
+                                                    become a sixth larger */
 
 /* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
@@ -248,10 +265,10 @@ enum lmc_dtype LMC__INT {
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
 /* The dtype of that name; LMC_AUTO for any other name, and for NULL. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
-/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
+/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO; 0 for an unknown number. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 /* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+ * 4 bytes. 1 for LMC_AUTO; 0 for an unknown number. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How much time the encoder takes for smaller output. Decoders need not know the level. Each level
@@ -293,9 +310,10 @@ typedef struct lmc_parallel {
 typedef struct lmc_compress_options {
     size_t struct_size;   /* see "structs ..._options" above */
     enum lmc_level level; /* of compressing */
+    uint64_t without;     /* of compressing: bits LMC_FEATURE_... */
     /* For decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
     uint64_t max_index_size, max_total_size;
-    const lmc_parallel *parallel;
+    const lmc_parallel *parallel; /* or NULL */
     /* Or NULL. As in lmc_writer_options. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user;                     /* of progress */
@@ -453,6 +471,8 @@ typedef struct lmc_base {
     uint64_t reserved[2]; /* zero; see "reserved words" above */
 } lmc_base;
 
+/* They point to *memory. With NULL they have no callback: whatever gets them returns ARGUMENT. The
+ * source has the bytes that are there now. */
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
@@ -460,8 +480,8 @@ LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
 /* Open files, in binary mode. The caller closes them (fclose may fail). A source moves the file's
- * position; lmc_stdio_source finds its size. Errors: ARGUMENT, READ (the file cannot seek, or is
- * too large for the C library). */
+ * position; lmc_stdio_source finds its size. NULL: as above. Errors: ARGUMENT, READ (the file
+ * cannot seek, or is too large for the C library). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
@@ -475,7 +495,7 @@ typedef struct lmc_snapshot_info {
     int has_base;                                   /* 1: it is a delta */
     unsigned format_major, format_minor;            /* of the version that wrote it */
     int hashes_checked; /* 1: restored with check_hashes, and it has hashes, all of them right */
-    uint64_t features;  /* bits of Incompatible: what the file may use (spec 3.1) */
+    uint64_t features;  /* bits LMC_FEATURE_..., and others: what the file may use */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint64_t size, index_offset, index_size; /* bytes of the LMC file; where its index is */
     size_t n_files, n_metadata;
@@ -645,6 +665,8 @@ typedef struct lmc_tensor_options {
                             default, which is 16 (18 for bytes, 17 for AUTO; with a prediction
                             20, or 18 for elements of 4 or 8 bytes) */
     enum lmc_level level; /* of encoding */
+    uint64_t without;     /* of encoding: bits LMC_FEATURE_..., of which the first two do not matter
+                             here. QUANTIZED, with a quantizer: LMC_ERR_ARGUMENT */
     const lmc_parallel *parallel; /* or NULL */
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     size_t prediction_size;       /* must be the tensor's size */
@@ -706,8 +728,8 @@ typedef struct lmc_block_info {
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0
- * or the block is too large. */
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0,
+ * the block is too large, or width is another number. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -716,6 +738,7 @@ typedef struct lmc_block_options {
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
                                checks it */
+    uint64_t without;       /* of encoding: bits LMC_FEATURE_... (only ZEROS matters here) */
     const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -1125,6 +1148,11 @@ lmc__take_options(void *o, size_t size, size_t first, const void *given)
     lmc__take_options(o, sizeof *(o),                                                              \
                       (size_t)((const char *)(&(o)->last + 1) - (const char *)(o)), given)
 
+/* The result of a function that makes an object: NULL on errors. */
+#define LMC__NEW_OBJECT(object)                                                                    \
+    LMC__CHECK(object, LMC_ERR_ARGUMENT);                                                          \
+    *(object) = NULL
+
 /* For structs of the caller: no reserved word has a meaning yet. Callbacks: `call` is needed. */
 static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
 #define LMC__CHECK_RESERVED(s)                                                                     \
@@ -1196,14 +1224,8 @@ enum {
 #define LMC__BASE_FINGERPRINT_AT 32u
 #define LMC__HEADER_CRC_AT 60u
 
-/* Bits of Incompatible: what the file may use. */
-enum {
-    LMC__FEATURE_BASE = 1,      /* it is a delta */
-    LMC__FEATURE_OWN = 2,       /* runs that this snapshot itself predicts */
-    LMC__FEATURE_QUANTIZED = 4, /* quantised blocks */
-    LMC__FEATURE_ZEROS = 8      /* blocks with zeros apart (zeros.md) */
-};
-#define LMC__KNOWN_FEATURES 15u
+/* Bits of Incompatible, which tell what the file may use: all LMC_FEATURE_... of api.h. */
+#define LMC__KNOWN_FEATURES ((uint64_t)15)
 
 /* Section_Header (spec 4). */
 #define LMC__SECTION_HEADER_SIZE 20u
@@ -5653,12 +5675,12 @@ LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 0;
 }
 
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 0;
 }
 
 /* == codec/half.h ============================================================================== */
@@ -6025,7 +6047,7 @@ typedef struct lmc__job {
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
-    int is_unparted;  /* the file does not allow Layout 3 */
+    int is_unparted;  /* Layout 3 is not allowed (LMC_FEATURE_ZEROS) */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
@@ -6117,7 +6139,8 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
 {
     const size_t rows = width < 4 ? width + 6 : 2 * width + 3;
-    if (n == 0 || width == 0 || n > LMC_MAX_BLOCK_SIZE / width) return 0;
+    if (n == 0 || width - 1 > 7 || (width & (width - 1)) || n > LMC_MAX_BLOCK_SIZE / width)
+        return 0;
     return sizeof(lmc__scratch) + 16 /* alignment */ + rows * n +
            LMC__MAX_ROWS * LMC__MAX_CLASSES * LMC__PAD +
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
@@ -7445,10 +7468,11 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  * elements, at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
-    unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
-    if ((unsigned)dtype >= LMC__DTYPE_COUNT ||
-        (log2_block != 0 &&
-         (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
+    unsigned log2_width;
+    if ((unsigned)dtype >= LMC__DTYPE_COUNT) return 0;
+    log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
+    if (log2_block != 0 &&
+        (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)
@@ -8136,9 +8160,9 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
     for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
     features = lmc__load64(header + LMC__FEATURES_AT);
-    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
-    LMC__VALID(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header));        /* R3-10 */
-    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);         /* R3-11 */
+    LMC__CHECK((features & ~LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED);   /* R3-8 */
+    LMC__VALID(((features & LMC_FEATURE_BASE) != 0) == lmc__has_base(header)); /* R3-10 */
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
     return LMC_OK;
 }
 
@@ -8490,9 +8514,9 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED)); /* R3-12 */
-    LMC__VALID(layout != LMC__LAYOUT_ZEROS || (features & LMC__FEATURE_ZEROS));         /* R3-12 */
-    LMC__VALID(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)));       /* R3-13 */
+    LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC_FEATURE_QUANTIZED)); /* R3-12 */
+    LMC__VALID(layout != LMC__LAYOUT_ZEROS || (features & LMC_FEATURE_ZEROS));         /* R3-12 */
+    LMC__VALID(!grouping || (features & (LMC_FEATURE_BASE | LMC_FEATURE_OWN)));        /* R3-13 */
     return LMC_OK;
 }
 
@@ -9642,10 +9666,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
+static enum lmc_status lmc__check_run_features(const lmc__run *run, uint64_t features)
 {
-    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */
-    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN));   /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC_FEATURE_BASE)); /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC_FEATURE_OWN));   /* R3-12 */
     return LMC_OK;
 }
 
@@ -12103,8 +12127,8 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     enum lmc_status status;
     const lmc_reader *below;
     lmc_reader *r;
+    LMC__NEW_OBJECT(reader);
     LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
-    if (!reader) return LMC_ERR_ARGUMENT;
     LMC__CHECK_CALLBACKS(source, read_at);
     LMC__TRY(lmc__check_parallel(o.parallel));
     LMC__TRY(lmc__check_allocator(o.allocator));
@@ -12201,21 +12225,22 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
-    const lmc_sink sink = {lmc__write_memory, memory, {0, 0}};
+    const lmc_sink sink = {memory ? lmc__write_memory : NULL, memory, {0, 0}};
     return sink;
 }
 
 /* A source of the bytes that are there now. Bytes that are appended later are not in it. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
-    const lmc_source source = {lmc__read_memory_at, memory, memory->size, {0, 0}};
+    const lmc_source source = {
+        memory ? lmc__read_memory_at : NULL, memory, memory ? memory->size : 0, {0, 0}};
     return source;
 }
 
 /* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
-    const lmc_stream stream = {lmc__read_memory, memory, {0, 0}};
+    const lmc_stream stream = {memory ? lmc__read_memory : NULL, memory, {0, 0}};
     return stream;
 }
 
@@ -12264,13 +12289,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    const lmc_sink sink = {lmc__write_stdio, file, {0, 0}};
+    const lmc_sink sink = {file ? lmc__write_stdio : NULL, file, {0, 0}};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    const lmc_stream stream = {lmc__read_stdio, file, {0, 0}};
+    const lmc_stream stream = {file ? lmc__read_stdio : NULL, file, {0, 0}};
     return stream;
 }
 

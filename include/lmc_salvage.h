@@ -1430,7 +1430,7 @@ LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage, const lmc_source
                                          const lmc_reader_options *options)
 {
     lmc_reader *reader;
-    if (!salvage) return LMC_ERR_ARGUMENT;
+    LMC__NEW_OBJECT(salvage);
     LMC__TRY(lmc__open_reader(&reader, sizeof(lmc_salvage), lmc__open_by_search, source, options));
     *salvage = lmc__get_salvage(reader);
     return LMC_OK;

@@ -84,6 +84,11 @@
  * destination comes first, as with memcpy. Callbacks take user, then their arguments in the same
  * order. Comments write ARGUMENT for LMC_ERR_ARGUMENT, and so on.
  *
+ * Pointers. NULL is LMC_ERR_ARGUMENT, unless said otherwise or if the size is 0. Buffers of a call
+ * must not overlap, unless said otherwise. Options, and structs of callbacks that are arguments,
+ * are copied; what they point to must outlive the object, or the call. A function that makes an
+ * object sets its pointer to NULL on errors, so it can always be freed.
+ *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
  * this object uses as base or lender. Threads may share a pool or a quantizer, use different
  * objects at once, and call functions without an object at any time.
@@ -115,6 +120,18 @@ extern "C" {
  * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
+
+/* Parts of the format that a decoder may lack: bits of Incompatible in the header of a file (spec
+ * 3.1), of which lmc_snapshot_info.features has those that the file may use. `without`, in options,
+ * has those that must not be used, for decoders that lack them. A bit that other options need is
+ * LMC_ERR_ARGUMENT there; a bit that this library does not know is never used. Later versions have
+ * more bits, and write a minor version above 0. */
+#define LMC_FEATURE_BASE ((uint64_t)1 << 0)      /* a delta */
+#define LMC_FEATURE_OWN ((uint64_t)1 << 1)       /* twins: parts that predict each other */
+#define LMC_FEATURE_QUANTIZED ((uint64_t)1 << 2) /* quantised blocks */
+#define LMC_FEATURE_ZEROS                                                                          \
+    ((uint64_t)1 << 3) /* zeros apart: without it, weights with many zeros
+                                                    become a sixth larger */
 
 /* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
@@ -207,10 +224,10 @@ enum lmc_dtype LMC__INT {
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
 /* The dtype of that name; LMC_AUTO for any other name, and for NULL. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
-/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
+/* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO; 0 for an unknown number. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 /* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+ * 4 bytes. 1 for LMC_AUTO; 0 for an unknown number. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How much time the encoder takes for smaller output. Decoders need not know the level. Each level
@@ -252,9 +269,10 @@ typedef struct lmc_parallel {
 typedef struct lmc_compress_options {
     size_t struct_size;   /* see "structs ..._options" above */
     enum lmc_level level; /* of compressing */
+    uint64_t without;     /* of compressing: bits LMC_FEATURE_... */
     /* For decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
     uint64_t max_index_size, max_total_size;
-    const lmc_parallel *parallel;
+    const lmc_parallel *parallel; /* or NULL */
     /* Or NULL. As in lmc_writer_options. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user;                     /* of progress */
@@ -425,6 +443,8 @@ typedef struct lmc_base {
     uint64_t reserved[2]; /* zero; see "reserved words" above */
 } lmc_base;
 
+/* They point to *memory. With NULL they have no callback: whatever gets them returns ARGUMENT. The
+ * source has the bytes that are there now. */
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory);
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
@@ -432,8 +452,8 @@ LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
 /* Open files, in binary mode. The caller closes them (fclose may fail). A source moves the file's
- * position; lmc_stdio_source finds its size. Errors: ARGUMENT, READ (the file cannot seek, or is
- * too large for the C library). */
+ * position; lmc_stdio_source finds its size. NULL: as above. Errors: ARGUMENT, READ (the file
+ * cannot seek, or is too large for the C library). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
@@ -466,10 +486,7 @@ typedef struct lmc_writer_options {
      * hash of the whole snapshot, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
     enum lmc_grouping group_files;
-    /* Bits of Incompatible (spec 3.1) that the file must not have, for readers that lack them. Bits
-     * that other options need are LMC_ERR_ARGUMENT. Without 8 (Zeros), weights with many zeros
-     * become a sixth larger. */
-    uint64_t without;
+    uint64_t without; /* bits LMC_FEATURE_... that the file must not have */
     /* Limit of the index, in bytes; 0: 1 GiB, as of readers. A larger index is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
@@ -607,7 +624,7 @@ typedef struct lmc_snapshot_info {
     int has_base;                                   /* 1: it is a delta */
     unsigned format_major, format_minor;            /* of the version that wrote it */
     int hashes_checked; /* 1: restored with check_hashes, and it has hashes, all of them right */
-    uint64_t features;  /* bits of Incompatible: what the file may use (spec 3.1) */
+    uint64_t features;  /* bits LMC_FEATURE_..., and others: what the file may use */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint64_t size, index_offset, index_size; /* bytes of the LMC file; where its index is */
     size_t n_files, n_metadata;
@@ -812,6 +829,8 @@ typedef struct lmc_tensor_options {
                             default, which is 16 (18 for bytes, 17 for AUTO; with a prediction
                             20, or 18 for elements of 4 or 8 bytes) */
     enum lmc_level level; /* of encoding */
+    uint64_t without;     /* of encoding: bits LMC_FEATURE_..., of which the first two do not matter
+                             here. QUANTIZED, with a quantizer: LMC_ERR_ARGUMENT */
     const lmc_parallel *parallel; /* or NULL */
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     size_t prediction_size;       /* must be the tensor's size */
@@ -883,8 +902,8 @@ typedef struct lmc_block_info {
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0
- * or the block is too large. */
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0,
+ * the block is too large, or width is another number. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -893,6 +912,7 @@ typedef struct lmc_block_options {
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
                                checks it */
+    uint64_t without;       /* of encoding: bits LMC_FEATURE_... (only ZEROS matters here) */
     const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;

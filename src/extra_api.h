@@ -75,16 +75,15 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as in lmc_block_options */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
+    /* One of three: bits; n_codes; or, if both are 0, measure and bound. */
     unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for an
-                                    element that is not zero. 0: the coarsest grid that keeps to the
-                                    bound, or a codebook */
-    unsigned n_codes;         /* 2 .. 256: a codebook of at most so many values, by k-means; bits
-                                    is 0, and there is no bound. 0: a grid */
-    enum lmc_measure measure; /* of the bound */
+                                    element that is not zero */
+    unsigned n_codes;         /* 2 .. 256: a codebook of at most so many values, by k-means */
+    enum lmc_measure measure; /* with bound: the coarsest grid that keeps to the bound */
     double bound;             /* largest error by that measure: above 0, below 1 */
     uint64_t group;           /* neighbours with one scale: the elements of a row; 0: 256 */
-    double eps;               /* of the optimizer; 0: 1e-8 */
-    unsigned generation;      /* of the elements: 0, unless they were quantised before */
+    double eps;               /* of the optimizer, not negative; 0: 1e-8 */
+    unsigned generation;      /* of the elements, 0 .. 254: 0, unless they were quantised before */
     const lmc_source *second_elements; /* for a first moment: the second moment of the same
                                           parameters; or NULL */
     const lmc_quantizer *second;       /* of that second moment; NULL: it is not quantised */

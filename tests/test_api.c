@@ -3,6 +3,8 @@
 #include "t_io.h"
 #include "../include/lmc_salvage.h"
 
+#include <limits.h>
+
 #ifndef _WIN32
 #include <dirent.h>
 #include <sys/stat.h>
@@ -1343,6 +1345,272 @@ static void test_reserved(void)
     lmc_memory_free(&memory);
 }
 
+/* -- `without`: what a decoder may lack -- */
+
+/* The number of blocks with zeros apart among the blocks of g_enc. */
+static unsigned count_zeros_apart(size_t size)
+{
+    unsigned n = 0, number;
+    size_t at = 0;
+    for (number = 0; at < size; number++) {
+        lmc_block_info info;
+        CHECK_STATUS(lmc_block_parse(g_enc + at, size - at, number, &info), LMC_OK);
+        if (info.encoded_size == 0) break;
+        n += g_enc[at + 2] >> 5 == 3; /* Layout 3 (spec 5) */
+        at += info.encoded_size;
+    }
+    return n;
+}
+
+/* Zeros can be kept out in each layer; other bits are no obstacle, unless an option needs them. */
+static void test_without(void)
+{
+    static const uint64_t without[4] = {0, ~LMC_FEATURE_ZEROS, LMC_FEATURE_ZEROS, UINT64_MAX};
+    static uint8_t ws[8 << 20];
+    const size_t n = 32768; /* two elements of three are zero */
+    size_t sizes[4][3], i, k;
+    t_note("without");
+    t_fill(g_src, n, T_GAUSS, LMC_BF16, 5);
+    for (i = 0; i < n; i++)
+        if (i / 2 % 3) g_src[i] = 0;
+    for (i = 0; i < 4; i++) {
+        const int may = !(without[i] & LMC_FEATURE_ZEROS);
+        lmc_block_options block = LMC_BLOCK_OPTIONS(LMC_BF16);
+        lmc_tensor_options tensor = LMC_TENSOR_OPTIONS(LMC_BF16);
+        lmc_compress_options compress = LMC_COMPRESS_OPTIONS();
+        lmc_snapshot_info info;
+        block.without = tensor.without = compress.without = without[i];
+        tensor.log2_block = 14;
+        CHECK_STATUS(
+            lmc_block_encode(g_enc, sizeof g_enc, &sizes[i][0], g_src, n, &block, ws, sizeof ws),
+            LMC_OK);
+        CHECK(count_zeros_apart(sizes[i][0]) == (may ? 1 : 0));
+        CHECK_STATUS(lmc_block_decode(g_dst, n, &k, g_enc, sizes[i][0], &block, ws, sizeof ws),
+                     LMC_OK);
+        CHECK(k == n && memcmp(g_dst, g_src, n) == 0);
+        CHECK_STATUS(
+            lmc_tensor_encode(g_enc, sizeof g_enc, &sizes[i][1], g_src, n, &tensor, NULL, 0),
+            LMC_OK);
+        CHECK(count_zeros_apart(sizes[i][1]) == (may ? n / 2 >> 14 : 0));
+        CHECK_STATUS(lmc_tensor_decode(g_dst, n, g_enc, sizes[i][1], &tensor, NULL, 0), LMC_OK);
+        CHECK(memcmp(g_dst, g_src, n) == 0);
+        CHECK_STATUS(lmc_compress(g_enc, sizeof g_enc, &sizes[i][2], g_src, n, LMC_BF16, &compress),
+                     LMC_OK);
+        CHECK_STATUS(lmc_header_parse(g_enc, sizes[i][2], &info), LMC_OK);
+        CHECK(info.features == (may ? LMC_FEATURE_ZEROS : 0));
+        CHECK_STATUS(lmc_decompress(g_dst, n, &k, g_enc, sizes[i][2], &compress), LMC_OK);
+        CHECK(k == n && memcmp(g_dst, g_src, n) == 0);
+        for (k = 0; k < 3; k++) /* a block without zeros apart is larger */
+            CHECK(may ? sizes[i][k] == sizes[0][k] : sizes[i][k] > sizes[0][k] + n / 100);
+    }
+}
+
+static const lmc_file *get_none(void *user, size_t file_number)
+{
+    (void)user, (void)file_number;
+    return NULL;
+}
+
+/* Bits that other options need, bit by bit: ARGUMENT. */
+static void test_contradictions(void)
+{
+    lmc_base base = LMC_DEFAULTS; /* without files */
+    unsigned bit;
+    base.get_file = get_none;
+    base.read = read_own;
+    for (bit = 0; bit < 64; bit++) {
+        lmc_memory out = LMC_DEFAULTS;
+        const lmc_sink sink = lmc_memory_sink(&out);
+        unsigned option;
+        for (option = 0; option < 3; option++) { /* in the order of the bits that they need */
+            lmc_writer_options options = LMC_WRITER_OPTIONS();
+            lmc_writer *writer = NULL;
+            t_note("without bit %u, option %u", bit, option);
+            options.without = (uint64_t)1 << bit;
+            if (option == 0) options.base = &base;
+            if (option == 1) options.read_back = read_own;
+            if (option == 2) options.may_quantize = 1;
+            CHECK_STATUS(lmc_writer_open(&writer, &sink, &options),
+                         bit == option ? LMC_ERR_ARGUMENT : LMC_OK);
+            CHECK((writer == NULL) == (bit == option));
+            lmc_writer_free(writer);
+        }
+        lmc_memory_free(&out);
+    }
+}
+
+/* -- what the rules of lmc.h say of pointers -- */
+
+/* A function that makes an object leaves NULL on errors: whatever was there, it can be freed. */
+static void test_failed_objects(void)
+{
+    static const uint8_t bytes[100] = {0};
+    lmc_memory memory, none = LMC_DEFAULTS;
+    const lmc_source source = source_of(&memory, bytes, sizeof bytes);
+    lmc_sink sink = lmc_memory_sink(&none);
+    lmc_writer *writer = (lmc_writer *)(void *)g_src;
+    lmc_reader *reader = (lmc_reader *)(void *)g_src, *shared = reader;
+    lmc_salvage *salvage = (lmc_salvage *)(void *)g_src;
+    lmc_writer_options options = LMC_WRITER_OPTIONS();
+    t_note("failed objects");
+    options.struct_size = 1;
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_ERR_ARGUMENT);
+    CHECK(writer == NULL);
+    writer = (lmc_writer *)(void *)g_src;
+    sink.write = NULL;
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_ERR_ARGUMENT);
+    CHECK(writer == NULL);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_ERR_NOT_LMC);
+    CHECK(reader == NULL);
+    CHECK_STATUS(lmc_reader_open_shared(&shared, NULL), LMC_ERR_ARGUMENT);
+    CHECK(shared == NULL);
+    CHECK_STATUS(lmc_salvage_open(&salvage, &source, NULL), LMC_ERR_NOT_LMC);
+    CHECK(salvage == NULL);
+#ifdef LMC_PTHREADS
+    {
+        lmc_pool *pool = (lmc_pool *)(void *)g_src;
+        CHECK_STATUS(lmc_pool_open(&pool, 1025, NULL), LMC_ERR_ARGUMENT);
+        CHECK(pool == NULL);
+        CHECK_STATUS(lmc_pool_open(NULL, 1, NULL), LMC_ERR_ARGUMENT);
+    }
+#endif
+#ifndef LMC_NO_QUANTIZE
+    {
+        lmc_quantizer *quantizer = (lmc_quantizer *)(void *)g_src;
+        CHECK_STATUS(lmc_quantizer_fit(&quantizer, &source, NULL), LMC_ERR_ARGUMENT);
+        CHECK(quantizer == NULL);
+        quantizer = (lmc_quantizer *)(void *)g_src;
+        CHECK_STATUS(lmc_quantizer_recover(&quantizer, NULL, 0, NULL, NULL, NULL),
+                     LMC_ERR_ARGUMENT);
+        CHECK(quantizer == NULL);
+    }
+#endif
+}
+
+/* Functions that return structs of callbacks cannot fail; whoever gets such a struct does. */
+static void test_no_memory(void)
+{
+    const lmc_sink sinks[2] = {lmc_memory_sink(NULL), lmc_stdio_sink(NULL)};
+    const lmc_stream streams[2] = {lmc_memory_stream(NULL), lmc_stdio_stream(NULL)};
+    const lmc_source source = lmc_memory_source(NULL);
+    lmc_writer *writer;
+    lmc_reader *reader;
+    unsigned i;
+    t_note("no memory");
+    for (i = 0; i < 2; i++) {
+        CHECK_STATUS(lmc_writer_open(&writer, &sinks[i], NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_snapshot_restore(&streams[i], NULL, NULL), LMC_ERR_ARGUMENT);
+    }
+    CHECK(source.size == 0);
+    CHECK_STATUS(lmc_reader_open(&reader, &source, NULL), LMC_ERR_ARGUMENT);
+}
+
+/* Numbers that no version of the library has, of dtypes and widths. */
+static void test_unknown_numbers(void)
+{
+    static const int dtypes[5] = {-1, LMC__DTYPE_COUNT, 99, INT_MAX, INT_MIN};
+    unsigned i;
+    for (i = 0; i < 5; i++) {
+        const enum lmc_dtype dtype = (enum lmc_dtype)dtypes[i];
+        lmc_tensor_options options = LMC_TENSOR_OPTIONS(dtype);
+        size_t size;
+        t_note("dtype %d", dtypes[i]);
+        CHECK(lmc_dtype_name(dtype) == NULL && lmc_dtype_bits(dtype) == 0);
+        CHECK(lmc_dtype_width(dtype) == 0);
+        CHECK_STATUS(lmc_compress(g_enc, sizeof g_enc, &size, g_src, 64, dtype, NULL),
+                     LMC_ERR_ARGUMENT);
+        CHECK(lmc_tensor_workspace_size(&options) == 0);
+        CHECK(lmc_tensor_bound(64, &options) == SIZE_MAX);
+        CHECK_STATUS(lmc_tensor_encode(g_enc, sizeof g_enc, &size, g_src, 64, &options, NULL, 0),
+                     LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_tensor_decode(g_dst, 64, g_src, 64, &options, NULL, 0), LMC_ERR_ARGUMENT);
+#ifndef __wasi__
+        write_bytes_to(scratch[0], g_src, 64);
+        CHECK_STATUS(lmc_compress_file(scratch[2], scratch[0], dtype, NULL), LMC_ERR_ARGUMENT);
+        remove(scratch[0]);
+#endif
+    }
+    for (i = 0; i < 20; i++)
+        CHECK((lmc_block_workspace_size(10, i) != 0) == (i == 1 || i == 2 || i == 4 || i == 8));
+    CHECK(lmc_block_workspace_size(10, UINT_MAX) == 0 && lmc_block_workspace_size(0, 1) == 0);
+}
+
+#ifndef LMC_NO_QUANTIZE
+/* One of bits, n_codes, and measure with bound: each at its limits, and beyond. */
+static void test_quantizer_options(void)
+{
+    static const struct {
+        unsigned bits, n_codes;
+        int measure;
+        double bound, eps;
+        unsigned generation;
+        enum lmc_status wanted;
+    } all[] = {{0, 0, 0, 0, 0, 0, LMC_ERR_ARGUMENT},
+               {3, 0, 0, 0, 0, 0, LMC_ERR_ARGUMENT},
+               {4, 0, 0, 0, 0, 0, LMC_OK},
+               {8, 0, 0, 0, 0, 0, LMC_OK},
+               {9, 0, 0, 0, 0, 0, LMC_ERR_ARGUMENT},
+               {0, 1, 0, 0, 0, 0, LMC_ERR_ARGUMENT},
+               {0, 2, 0, 0, 0, 0, LMC_OK},
+               {0, 256, 0, 0, 0, 0, LMC_OK},
+               {0, 257, 0, 0, 0, 0, LMC_ERR_ARGUMENT},
+               {8, 16, 0, 0, 0, 0, LMC_ERR_ARGUMENT},
+               {0, 0, 3, 0.5, 0, 0, LMC_OK},
+               {0, 0, 3, 0, 0, 0, LMC_ERR_ARGUMENT},
+               {0, 0, 3, 1, 0, 0, LMC_ERR_ARGUMENT},
+               {0, 0, 3, -1, 0, 0, LMC_ERR_ARGUMENT},
+               {0, 0, 0, 0.5, 0, 0, LMC_ERR_ARGUMENT},
+               {0, 0, 4, 0.5, 0, 0, LMC_ERR_ARGUMENT},
+               {8, 0, 0, 0, 1, 0, LMC_OK},
+               {8, 0, 0, 0, -1e-9, 0, LMC_ERR_ARGUMENT},
+               {8, 0, 0, 0, 0, 254, LMC_OK},
+               {8, 0, 0, 0, 0, 255, LMC_ERR_ARGUMENT}};
+    size_t i;
+    for (i = 0; i < sizeof all / sizeof *all; i++) {
+        lmc_quantizer_options options = LMC_QUANTIZER_OPTIONS();
+        t_note("options %lu of a quantizer", (unsigned long)i);
+        options.dtype = LMC_F32;
+        options.bits = all[i].bits;
+        options.n_codes = all[i].n_codes;
+        options.measure = (enum lmc_measure)all[i].measure;
+        options.bound = all[i].bound;
+        options.eps = all[i].eps;
+        options.generation = all[i].generation;
+        CHECK_STATUS(use_quantizer(&options), all[i].wanted);
+    }
+}
+
+/* A quantizer and `without` its bit. */
+static void refuse_quantizer(void)
+{
+    static float moments[20000];
+    lmc_memory memory;
+    const lmc_source source = source_of(&memory, moments, sizeof moments);
+    lmc_quantizer_options options = LMC_QUANTIZER_OPTIONS();
+    lmc_tensor_options tensor = LMC_TENSOR_OPTIONS(LMC_F32);
+    lmc_quantizer *quantizer = NULL;
+    size_t i, size;
+    for (i = 0; i < 20000; i++) moments[i] = 1e-6f * (float)(1 + i % 977);
+    options.dtype = LMC_F32;
+    options.bits = 8;
+    CHECK_STATUS(lmc_quantizer_fit(&quantizer, &source, &options), LMC_OK);
+    tensor.quantizer = quantizer;
+    tensor.without = ~LMC_FEATURE_QUANTIZED;
+    CHECK_STATUS(
+        lmc_tensor_encode(g_enc, sizeof g_enc, &size, moments, sizeof moments, &tensor, NULL, 0),
+        LMC_OK);
+    tensor.without = LMC_FEATURE_QUANTIZED;
+    CHECK_STATUS(
+        lmc_tensor_encode(g_enc, sizeof g_enc, &size, moments, sizeof moments, &tensor, NULL, 0),
+        LMC_ERR_ARGUMENT);
+    tensor.quantizer = NULL;
+    CHECK_STATUS(
+        lmc_tensor_encode(g_enc, sizeof g_enc, &size, moments, sizeof moments, &tensor, NULL, 0),
+        LMC_OK);
+    lmc_quantizer_free(quantizer);
+}
+#endif
+
 /* A prediction of another size than the block is the wrong one; NULL has none. */
 static void test_block_options(void)
 {
@@ -1962,8 +2230,15 @@ int main(int argc, char **argv)
     test_reserved();
     test_probe();
     test_block_options();
+    test_without();
+    test_contradictions();
+    test_failed_objects();
+    test_no_memory();
+    test_unknown_numbers();
     test_copy();
 #ifndef LMC_NO_QUANTIZE
+    test_quantizer_options();
+    refuse_quantizer();
     test_copy_quantised();
 #endif
     test_find();

@@ -131,11 +131,12 @@ int check_has_hashes(const struct second_look *l)
 
 /* -- reading again -- */
 
-/* Whether bit 1 of Incompatible, Own, is set (spec 3.1). 0 without a header: s may never end. */
+/* Whether the snapshot may predict itself (spec 3.1). 0 without a header: s may never end. */
 static int may_repeat(const struct source *s)
 {
     lmc_snapshot_info info;
-    return lmc_header_parse(s->header, sizeof s->header, &info) == LMC_OK && (info.features & 2);
+    return lmc_header_parse(s->header, sizeof s->header, &info) == LMC_OK &&
+           (info.features & LMC_FEATURE_OWN);
 }
 
 static int copy_to_scratch(struct source *s, int fd)

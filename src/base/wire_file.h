@@ -11,14 +11,8 @@
 #define LMC__BASE_FINGERPRINT_AT 32u
 #define LMC__HEADER_CRC_AT 60u
 
-/* Bits of Incompatible: what the file may use. */
-enum {
-    LMC__FEATURE_BASE = 1,      /* it is a delta */
-    LMC__FEATURE_OWN = 2,       /* runs that this snapshot itself predicts */
-    LMC__FEATURE_QUANTIZED = 4, /* quantised blocks */
-    LMC__FEATURE_ZEROS = 8      /* blocks with zeros apart (zeros.md) */
-};
-#define LMC__KNOWN_FEATURES 15u
+/* Bits of Incompatible, which tell what the file may use: all LMC_FEATURE_... of api.h. */
+#define LMC__KNOWN_FEATURES ((uint64_t)15)
 
 /* Section_Header (spec 4). */
 #define LMC__SECTION_HEADER_SIZE 20u

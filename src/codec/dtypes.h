@@ -46,12 +46,12 @@ LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 8;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].bits : 0;
 }
 
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 {
-    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 1;
+    return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 0;
 }
 
 #ifndef LMC_NO_ENCODER

@@ -227,6 +227,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     job.dtype = o.dtype;
     job.level = o.level;
     job.number = o.number;
+    job.is_unparted = (o.without & LMC_FEATURE_ZEROS) != 0;
     LMC__TRY(lmc__encode_block(lmc__get_kernels(), &job, ws, ws_size));
     *dst_size = job.dst_size;
     return LMC_OK;

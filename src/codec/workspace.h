@@ -110,7 +110,8 @@ static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
 {
     const size_t rows = width < 4 ? width + 6 : 2 * width + 3;
-    if (n == 0 || width == 0 || n > LMC_MAX_BLOCK_SIZE / width) return 0;
+    if (n == 0 || width - 1 > 7 || (width & (width - 1)) || n > LMC_MAX_BLOCK_SIZE / width)
+        return 0;
     return sizeof(lmc__scratch) + 16 /* alignment */ + rows * n +
            LMC__MAX_ROWS * LMC__MAX_CLASSES * LMC__PAD +
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);

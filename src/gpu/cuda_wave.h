@@ -309,9 +309,9 @@ static uint32_t lmc__block_flags(const lmc_reader *r, const lmc__cuda_job *job)
     uint32_t flags = 0;
     if (lmc__run_at(r, job->run)->run.prediction != LMC__PREDICT_ZERO)
         flags |= LMC__GPU_RUN_PREDICTED;
-    if (r->info.features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)) flags |= LMC__GPU_MAY_GROUP;
-    if (r->info.features & LMC__FEATURE_QUANTIZED) flags |= LMC__GPU_MAY_QUANTIZE;
-    if (r->info.features & LMC__FEATURE_ZEROS) flags |= LMC__GPU_MAY_PART;
+    if (r->info.features & (LMC_FEATURE_BASE | LMC_FEATURE_OWN)) flags |= LMC__GPU_MAY_GROUP;
+    if (r->info.features & LMC_FEATURE_QUANTIZED) flags |= LMC__GPU_MAY_QUANTIZE;
+    if (r->info.features & LMC_FEATURE_ZEROS) flags |= LMC__GPU_MAY_PART;
     return flags;
 }
 

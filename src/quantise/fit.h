@@ -131,7 +131,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                                         const lmc_quantizer_options *o)
 {
-    const unsigned width = (unsigned)o->dtype < LMC__DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
+    const unsigned width = lmc_dtype_width(o->dtype);
     const lmc_quantizer *const second = o->second;
     if (width == 0 || elements->size % width || (unsigned)o->role > LMC_ROLE_SECOND_MOMENT ||
         o->generation > 254)
@@ -141,6 +141,7 @@ LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elemen
             ? o->bits < 4 || o->bits > 8
             : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
         return LMC_ERR_ARGUMENT;
+    if (!(o->eps >= 0)) return LMC_ERR_ARGUMENT;
     if (!o->second_elements) return LMC_OK;
     LMC__CHECK_CALLBACKS(o->second_elements, read_at);
     if (o->second_elements->size != elements->size ||
@@ -159,7 +160,7 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
-/* After errors nothing remains allocated, and *quantizer is unchanged. */
+/* After errors nothing remains allocated. */
 LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
@@ -169,7 +170,8 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     const char *obstacle;
     lmc_quantizer *q;
     lmc__fit *f;
-    if (!quantizer || !options) return LMC_ERR_ARGUMENT;
+    LMC__NEW_OBJECT(quantizer);
+    if (!options) return LMC_ERR_ARGUMENT;
     LMC__CHECK_CALLBACKS(elements, read_at);
     LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     options = &o;

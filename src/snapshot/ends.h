@@ -9,8 +9,8 @@
  * index is. */
 
 #ifndef LMC_NO_ENCODER
-/* features: without LMC__FEATURE_BASE. base_fingerprint: NULL if there is no base. */
-static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_fingerprint,
+/* features: without LMC_FEATURE_BASE. base_fingerprint: NULL if there is no base. */
+static void lmc__put_header(uint8_t *dst, uint64_t features, const uint8_t *base_fingerprint,
                             const lmc__kernels *k)
 {
     memset(dst, 0, LMC__HEADER_SIZE);
@@ -18,9 +18,9 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
     dst[8] = LMC_FORMAT_MAJOR;
     dst[9] = LMC_FORMAT_MINOR;
     dst[LMC__ALGORITHM_AT] = 1;
-    lmc__store32(dst + LMC__FEATURES_AT, features);
+    lmc__store64(dst + LMC__FEATURES_AT, features);
     if (base_fingerprint) {
-        lmc__store32(dst + LMC__FEATURES_AT, features | LMC__FEATURE_BASE);
+        lmc__store64(dst + LMC__FEATURES_AT, features | LMC_FEATURE_BASE);
         memcpy(dst + LMC__BASE_FINGERPRINT_AT, base_fingerprint, LMC_FINGERPRINT_SIZE);
     }
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
@@ -68,9 +68,9 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
     for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
     features = lmc__load64(header + LMC__FEATURES_AT);
-    LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
-    LMC__VALID(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header));        /* R3-10 */
-    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);         /* R3-11 */
+    LMC__CHECK((features & ~LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED);   /* R3-8 */
+    LMC__VALID(((features & LMC_FEATURE_BASE) != 0) == lmc__has_base(header)); /* R3-10 */
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
     return LMC_OK;
 }
 

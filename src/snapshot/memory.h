@@ -41,21 +41,22 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
-    const lmc_sink sink = {lmc__write_memory, memory, {0, 0}};
+    const lmc_sink sink = {memory ? lmc__write_memory : NULL, memory, {0, 0}};
     return sink;
 }
 
 /* A source of the bytes that are there now. Bytes that are appended later are not in it. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
-    const lmc_source source = {lmc__read_memory_at, memory, memory->size, {0, 0}};
+    const lmc_source source = {
+        memory ? lmc__read_memory_at : NULL, memory, memory ? memory->size : 0, {0, 0}};
     return source;
 }
 
 /* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
-    const lmc_stream stream = {lmc__read_memory, memory, {0, 0}};
+    const lmc_stream stream = {memory ? lmc__read_memory : NULL, memory, {0, 0}};
     return stream;
 }
 

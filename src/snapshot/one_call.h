@@ -56,7 +56,7 @@ LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint6
     memset(&file, 0, sizeof file);
     file.path = "";
     file.size = size;
-    if (dtype != LMC_AUTO && bits % 8 == 0 && size % (bits / 8) == 0) {
+    if (dtype != LMC_AUTO && bits && bits % 8 == 0 && size % (bits / 8) == 0) {
         memset(&tensor, 0, sizeof tensor);
         shape = size / (bits / 8);
         tensor.name = "";
@@ -70,6 +70,7 @@ LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint6
     memset(&writer_options, 0, sizeof writer_options);
     writer_options.parallel = options->parallel;
     writer_options.level = options->level;
+    writer_options.without = options->without;
     writer_options.progress = options->progress;
     writer_options.user = options->user;
     writer_options.allocator = options->allocator;

@@ -27,8 +27,8 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     enum lmc_status status;
     const lmc_reader *below;
     lmc_reader *r;
+    LMC__NEW_OBJECT(reader);
     LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
-    if (!reader) return LMC_ERR_ARGUMENT;
     LMC__CHECK_CALLBACKS(source, read_at);
     LMC__TRY(lmc__check_parallel(o.parallel));
     LMC__TRY(lmc__check_allocator(o.allocator));

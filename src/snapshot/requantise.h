@@ -1,6 +1,7 @@
 #pragma once
 #include "extra_api.h"
 #include "base/platform.h"
+#include "base/options.h"
 #include "base/bytes.h"
 #include "base/wire_file.h"
 #include "kernels/types.h"
@@ -190,7 +191,8 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_recover(lmc_quantizer **quantize
     enum lmc_status status = LMC_OK;
     enum lmc_dtype dtype;
     lmc_quantizer *q;
-    if (!quantizer || !r || r->is_salvage || file_number >= r->tables.listing.n_files || !t ||
+    LMC__NEW_OBJECT(quantizer);
+    if (!r || r->is_salvage || file_number >= r->tables.listing.n_files || !t ||
         t->offset > lmc__file_at(r, file_number)->file.size ||
         t->size > lmc__file_at(r, file_number)->file.size - t->offset)
         return LMC_ERR_ARGUMENT;

@@ -44,10 +44,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
+static enum lmc_status lmc__check_run_features(const lmc__run *run, uint64_t features)
 {
-    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */
-    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN));   /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC_FEATURE_BASE)); /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC_FEATURE_OWN));   /* R3-12 */
     return LMC_OK;
 }
 

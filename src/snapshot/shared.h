@@ -1,6 +1,7 @@
 #pragma once
 #include "extra_api.h"
 #include "base/platform.h"
+#include "base/options.h"
 #include "snapshot/buffer.h"
 #include "snapshot/pipeline.h"
 #include "snapshot/origin.h"
@@ -33,7 +34,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_open_shared(lmc_reader **reader, lm
     lmc_reader *below = NULL, *r;
     lmc__shared *s;
     enum lmc_status status;
-    if (!reader || !from || from->is_salvage) return LMC_ERR_ARGUMENT;
+    LMC__NEW_OBJECT(reader);
+    if (!from || from->is_salvage) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__sort_names(from));
     if (from->origin.base && from->origin.base->read == lmc__read_as_base)
         LMC__TRY(lmc_reader_open_shared(&below, (lmc_reader *)from->origin.base->user));

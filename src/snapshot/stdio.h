@@ -34,13 +34,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    const lmc_sink sink = {lmc__write_stdio, file, {0, 0}};
+    const lmc_sink sink = {file ? lmc__write_stdio : NULL, file, {0, 0}};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    const lmc_stream stream = {lmc__read_stdio, file, {0, 0}};
+    const lmc_stream stream = {file ? lmc__read_stdio : NULL, file, {0, 0}};
     return stream;
 }
 

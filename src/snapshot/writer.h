@@ -45,14 +45,14 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
 {
     lmc_writer_options o;
     enum lmc_status status;
-    unsigned features; /* that the options need */
+    uint64_t features; /* that the options need */
     lmc_writer *w;
+    LMC__NEW_OBJECT(writer);
     LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
     options = &o;
-    features = (options->base ? (unsigned)LMC__FEATURE_BASE : 0u) |
-               (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-               (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
-    if (!writer || (features & o.without) || !lmc__is_level(o.level) ||
+    features = (options->base ? LMC_FEATURE_BASE : 0) | (options->read_back ? LMC_FEATURE_OWN : 0) |
+               (options->may_quantize ? LMC_FEATURE_QUANTIZED : 0);
+    if ((features & o.without) || !lmc__is_level(o.level) ||
         (unsigned)o.group_files > LMC_GROUP_ALL ||
         lmc__get_block_size(LMC_U8, o.log2_block, 0) == 0)
         return LMC_ERR_ARGUMENT;
@@ -76,7 +76,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    lmc__put_header(w->header, features | (LMC__FEATURE_ZEROS & ~(unsigned)options->without),
+    lmc__put_header(w->header, features | (LMC_FEATURE_ZEROS & ~options->without),
                     options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {

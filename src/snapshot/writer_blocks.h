@@ -238,8 +238,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dst_size = slot - head_size;
     job->dtype = w->dtype;
     job->level = w->options.level;
-    job->is_ungrouped = !(w->header[LMC__FEATURES_AT] & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
-    job->is_unparted = !(w->header[LMC__FEATURES_AT] & LMC__FEATURE_ZEROS);
+    job->is_ungrouped = !(w->header[LMC__FEATURES_AT] & (LMC_FEATURE_BASE | LMC_FEATURE_OWN));
+    job->is_unparted = !(w->header[LMC__FEATURES_AT] & LMC_FEATURE_ZEROS);
     job->quant = w->quant;
     if (w->quant) /* the run is one tensor, or a part of one */
         job->first_element =

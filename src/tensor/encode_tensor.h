@@ -81,6 +81,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
+        job->is_unparted = (options->without & LMC_FEATURE_ZEROS) != 0;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->number = (uint32_t)(first + n);
@@ -159,6 +160,7 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     if (ws_size < lmc_tensor_workspace_size(options)) return LMC_ERR_WORKSPACE;
     if (options->prediction && options->prediction_size != size) return LMC_ERR_BASE_WRONG;
     t.quant = lmc__get_quant_params(options->quantizer);
+    if (t.quant && (options->without & LMC_FEATURE_QUANTIZED)) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__check_quantizer(options->quantizer, options->dtype, size));
     if (t.quant && t.quant->is_predicted != (options->prediction != NULL)) return LMC_ERR_ARGUMENT;
     lmc__set_tensor_wave(&t.wave, options, t.block_size, ws);

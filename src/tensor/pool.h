@@ -1,6 +1,7 @@
 #pragma once
 #include "extra_api.h"
 #include "base/platform.h"
+#include "base/options.h"
 #include "tensor/cpus.h"
 
 /* LMC_PTHREADS: a pool of threads, for programs that have none.
@@ -88,7 +89,8 @@ LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
 {
     lmc_pool *p;
     unsigned i;
-    if (!pool || n_workers > 1024) return LMC_ERR_ARGUMENT;
+    LMC__NEW_OBJECT(pool);
+    if (n_workers > 1024) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__check_allocator(allocator));
     if (n_workers == 0) n_workers = lmc_default_workers();
     p = (lmc_pool *)lmc__realloc(allocator, NULL, 0, lmc__pool_size(n_workers));

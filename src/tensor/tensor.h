@@ -31,10 +31,11 @@
  * elements, at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
-    unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
-    if ((unsigned)dtype >= LMC__DTYPE_COUNT ||
-        (log2_block != 0 &&
-         (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK)))
+    unsigned log2_width;
+    if ((unsigned)dtype >= LMC__DTYPE_COUNT) return 0;
+    log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
+    if (log2_block != 0 &&
+        (log2_block < 14 || log2_block > 22 || log2_block + log2_width > LMC__MAX_LOG2_BLOCK))
         return 0;
     if (log2_block == 0) {
         if (has_prediction)
