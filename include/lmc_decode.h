@@ -81,6 +81,7 @@
 #endif
 #endif
 
+/* Private, like the names that begin with LMC__: before functions that return a status. */
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 /* An enum can have each int, as in C: also the numbers of a later library. */
 #ifdef __cplusplus
@@ -138,7 +139,8 @@
  *                         library sets them to zero. Begin with lmc_source source = LMC_DEFAULTS.
  *   other structs         do not change: lmc_loss, lmc_memory, lmc_text, lmc_changes.
  * A member that the library does not know, at the end of options or in a reserved word, must be
- * zero: else LMC_ERR_UNSUPPORTED, as the program asks for what only a later version can do. */
+ * zero: else LMC_ERR_UNSUPPORTED, as the program asks for what only a later version can do. A
+ * number of an enum that it does not know is LMC_ERR_ARGUMENT. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -368,8 +370,8 @@ typedef struct lmc_block_info {
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0,
- * the block is too large, or width is another number. */
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is
+ * 0, the block is too large, or width is another number. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {

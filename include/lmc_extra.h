@@ -146,10 +146,10 @@ LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elemen
 /* -- what is written -- */
 
 /* Hints for a tensor of the file that begins next. 0 also for a file without tensors, whose name is
- * its path, and which then shares nothing (group_files). *hints is copied; twin and base_parts must
- * be valid until the file ends. Any order; the last hints for a tensor count. A number that the
- * file lacks is an error when it begins (ARGUMENT). lmc_writer_add_arrays, which sorts, refuses
- * hints. Errors: ARGUMENT, MEMORY. */
+ * its path, and which then shares nothing (group_files). *hints is copied (NULL: no hints); twin
+ * and base_parts must be valid until the file ends. Any order; the last hints for a tensor count. A
+ * number that the file lacks is an error when it begins (ARGUMENT). lmc_writer_add_arrays, which
+ * sorts, refuses hints. Errors: ARGUMENT, MEMORY. */
 LMC_STATUS lmc_writer_add_hints(lmc_writer *writer, size_t tensor_number,
                                 const lmc_tensor_hints *hints);
 

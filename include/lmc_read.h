@@ -90,6 +90,7 @@
 #endif
 #endif
 
+/* Private, like the names that begin with LMC__: before functions that return a status. */
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 /* An enum can have each int, as in C: also the numbers of a later library. */
 #ifdef __cplusplus
@@ -147,7 +148,8 @@
  *                         library sets them to zero. Begin with lmc_source source = LMC_DEFAULTS.
  *   other structs         do not change: lmc_loss, lmc_memory, lmc_text, lmc_changes.
  * A member that the library does not know, at the end of options or in a reserved word, must be
- * zero: else LMC_ERR_UNSUPPORTED, as the program asks for what only a later version can do. */
+ * zero: else LMC_ERR_UNSUPPORTED, as the program asks for what only a later version can do. A
+ * number of an enum that it does not know is LMC_ERR_ARGUMENT. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -474,7 +476,7 @@ typedef struct lmc_base {
 /* They point to *memory. With NULL they have no callback: whatever gets them returns ARGUMENT. The
  * source has the bytes that are there now. */
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
-LMC_API lmc_source lmc_memory_source(lmc_memory *memory);
+LMC_API lmc_source lmc_memory_source(const lmc_memory *memory);
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
@@ -507,10 +509,10 @@ typedef struct lmc_snapshot_info {
 /* -- restore: reads a pipe from front to back, and checks everything -- */
 
 typedef struct lmc_restore_options {
-    size_t struct_size; /* as in lmc_block_options */
-    const lmc_parallel *parallel;
-    uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
-    uint64_t max_total_size; /* bytes of all files together; 0: no limit */
+    size_t struct_size;           /* as in lmc_block_options */
+    const lmc_parallel *parallel; /* or NULL */
+    uint64_t max_index_size;      /* bytes of index kept in memory; 0: 1 GiB */
+    uint64_t max_total_size;      /* bytes of all files together; 0: no limit */
     /* In place: bytes that an earlier attempt wrote. They are checked, but not written again. */
     uint64_t done_size;
     const lmc_base *base; /* of a delta; or NULL; must outlive the call */
@@ -610,7 +612,9 @@ LMC__INITIALIZER(lmc_reader_options, LMC_READER_OPTIONS, (void), )
  * more than 8,000 blocks, a part of a tensor, or a tensor of a delta, takes one more call. Memory:
  * the index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked
  * up; while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be
- * listed without its base, but not read (LMC_ERR_BASE_MISSING). */
+ * listed without its base, but not read (LMC_ERR_BASE_MISSING). Errors: ARGUMENT, LIMIT, SIZE,
+ * MEMORY, BASE_WRONG, those of read_at; NOT_LMC, VERSION, UNSUPPORTED, TRUNCATED, CORRUPT,
+ * CHECKSUM. */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -627,7 +631,9 @@ LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const ch
                                   size_t *file_number, const lmc_tensor **tensor);
 /* Reads bytes [offset, offset + size) of a file to dst. Only the blocks that hold them are read,
  * and each is checked. LMC_ERR_LIMIT: the predictions would need more than 64 * (size + 2^22)
- * decoded bytes of each snapshot of the chain. Only hostile files need so many. */
+ * decoded bytes of each snapshot of the chain. Only hostile files need so many. Other errors:
+ * ARGUMENT, MEMORY, those of read_at and of the base, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
+ * BASE_WRONG, LOST (salvage). */
 LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
                                 size_t size);
 /* The same for a tensor that lmc_reader_get_file or lmc_reader_find_tensor has returned. */
@@ -728,8 +734,8 @@ typedef struct lmc_block_info {
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0,
- * the block is too large, or width is another number. */
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is
+ * 0, the block is too large, or width is another number. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -12230,10 +12236,12 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 }
 
 /* A source of the bytes that are there now. Bytes that are appended later are not in it. */
-LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
+LMC_API lmc_source lmc_memory_source(const lmc_memory *memory)
 {
-    const lmc_source source = {
-        memory ? lmc__read_memory_at : NULL, memory, memory ? memory->size : 0, {0, 0}};
+    const lmc_source source = {memory ? lmc__read_memory_at : NULL,
+                               (void *)(uintptr_t)memory, /* it only reads */
+                               memory ? memory->size : 0,
+                               {0, 0}};
     return source;
 }
 

@@ -49,6 +49,7 @@
 #endif
 #endif
 
+/* Private, like the names that begin with LMC__: before functions that return a status. */
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 /* An enum can have each int, as in C: also the numbers of a later library. */
 #ifdef __cplusplus
@@ -106,7 +107,8 @@
  *                         library sets them to zero. Begin with lmc_source source = LMC_DEFAULTS.
  *   other structs         do not change: lmc_loss, lmc_memory, lmc_text, lmc_changes.
  * A member that the library does not know, at the end of options or in a reserved word, must be
- * zero: else LMC_ERR_UNSUPPORTED, as the program asks for what only a later version can do. */
+ * zero: else LMC_ERR_UNSUPPORTED, as the program asks for what only a later version can do. A
+ * number of an enum that it does not know is LMC_ERR_ARGUMENT. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -285,7 +287,7 @@ LMC__INITIALIZER(lmc_compress_options, LMC_COMPRESS_OPTIONS, (void), )
 LMC_API size_t lmc_compress_bound(size_t size);
 /* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. If size is a
  * multiple of the element's size, the bytes become one nameless tensor, which has the dtype.
- * Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
+ * Errors: ARGUMENT, DST_TOO_SMALL, MEMORY, those of progress. */
 LMC_STATUS lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
                         enum lmc_dtype dtype, const lmc_compress_options *options);
 #endif
@@ -446,7 +448,7 @@ typedef struct lmc_base {
 /* They point to *memory. With NULL they have no callback: whatever gets them returns ARGUMENT. The
  * source has the bytes that are there now. */
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory);
-LMC_API lmc_source lmc_memory_source(lmc_memory *memory);
+LMC_API lmc_source lmc_memory_source(const lmc_memory *memory);
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
@@ -462,7 +464,11 @@ LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
 /* -- writer --
  * For each file call lmc_writer_begin_file; pass all of its bytes in order, in pieces of any size
  * (lmc_writer_write) or from a stream (lmc_writer_write_stream); call lmc_writer_end_file. At the
- * end call lmc_writer_finish. */
+ * end call lmc_writer_finish.
+ *
+ * Errors of all its functions: ARGUMENT (also for calls out of order), LIMIT, MEMORY, CHANGED, and
+ * those of callbacks. After an error all calls with this writer return the same error, unless said
+ * otherwise: free it. */
 
 typedef struct lmc_writer lmc_writer;
 
@@ -553,8 +559,9 @@ typedef struct lmc_tensor_hints {
     const lmc_quantizer *quantizer;
 } lmc_tensor_hints;
 LMC__INITIALIZER(lmc_tensor_hints, LMC_TENSOR_HINTS, (void), )
-/* Begins a file. *file is copied. Its path must differ from earlier paths. default_dtype says how
- * to code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
+/* Begins a file. *file is copied, with all that it points to. Its path must differ from earlier
+ * paths. default_dtype says how to code the bytes that belong to no tensor (raw arrays); LMC_AUTO
+ * if in doubt. */
 LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
                                  enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if the file gets more than file->size bytes. */
@@ -586,8 +593,8 @@ typedef struct lmc_text {
  * width, the widest dtypes first, then by name. path: "" if it is the only file. texts: entries of
  * __metadata__, in their order ({"format", "pt"}); NULL and 0 for none. Errors before anything is
  * written: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC 3629); a shape that is not whole
- * bytes), LIMIT (a header over 100,000,000 bytes, which no loader accepts); then those of the
- * writer. */
+ * bytes), LIMIT (a header over 100,000,000 bytes, which no loader accepts): the writer can still be
+ * used. Then those of the writer. */
 LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
                                  size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Call it any time before finishing. key: 1 to 65,535 bytes; value: any bytes, at most 2^28. Two
@@ -600,8 +607,7 @@ LMC_STATUS lmc_writer_add_metadata(lmc_writer *writer, const char *key, const vo
  * unless their fourth letter is upper-case. body is copied. Errors: ARGUMENT, LIMIT, MEMORY. */
 LMC_STATUS lmc_writer_add_section(lmc_writer *writer, const char *kind, const void *body,
                                   size_t size);
-/* Writes index and trailer. The LMC file is complete when it has returned LMC_OK. After any error
- * all calls with this writer return the same error. */
+/* Writes index and trailer. The LMC file is complete when it has returned LMC_OK. */
 LMC_STATUS lmc_writer_finish(lmc_writer *writer);
 typedef struct lmc_writer_info {
     uint64_t size;                             /* bytes passed to the sink so far */
@@ -636,10 +642,10 @@ typedef struct lmc_snapshot_info {
 /* -- restore: reads a pipe from front to back, and checks everything -- */
 
 typedef struct lmc_restore_options {
-    size_t struct_size; /* as in lmc_block_options */
-    const lmc_parallel *parallel;
-    uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
-    uint64_t max_total_size; /* bytes of all files together; 0: no limit */
+    size_t struct_size;           /* as in lmc_block_options */
+    const lmc_parallel *parallel; /* or NULL */
+    uint64_t max_index_size;      /* bytes of index kept in memory; 0: 1 GiB */
+    uint64_t max_total_size;      /* bytes of all files together; 0: no limit */
     /* In place: bytes that an earlier attempt wrote. They are checked, but not written again. */
     uint64_t done_size;
     const lmc_base *base; /* of a delta; or NULL; must outlive the call */
@@ -739,7 +745,9 @@ LMC__INITIALIZER(lmc_reader_options, LMC_READER_OPTIONS, (void), )
  * more than 8,000 blocks, a part of a tensor, or a tensor of a delta, takes one more call. Memory:
  * the index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked
  * up; while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be
- * listed without its base, but not read (LMC_ERR_BASE_MISSING). */
+ * listed without its base, but not read (LMC_ERR_BASE_MISSING). Errors: ARGUMENT, LIMIT, SIZE,
+ * MEMORY, BASE_WRONG, those of read_at; NOT_LMC, VERSION, UNSUPPORTED, TRUNCATED, CORRUPT,
+ * CHECKSUM. */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -756,7 +764,9 @@ LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const ch
                                   size_t *file_number, const lmc_tensor **tensor);
 /* Reads bytes [offset, offset + size) of a file to dst. Only the blocks that hold them are read,
  * and each is checked. LMC_ERR_LIMIT: the predictions would need more than 64 * (size + 2^22)
- * decoded bytes of each snapshot of the chain. Only hostile files need so many. */
+ * decoded bytes of each snapshot of the chain. Only hostile files need so many. Other errors:
+ * ARGUMENT, MEMORY, those of read_at and of the base, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
+ * BASE_WRONG, LOST (salvage). */
 LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
                                 size_t size);
 /* The same for a tensor that lmc_reader_get_file or lmc_reader_find_tensor has returned. */
@@ -902,8 +912,8 @@ typedef struct lmc_block_info {
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0,
- * the block is too large, or width is another number. */
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is
+ * 0, the block is too large, or width is another number. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {

@@ -46,10 +46,12 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 }
 
 /* A source of the bytes that are there now. Bytes that are appended later are not in it. */
-LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
+LMC_API lmc_source lmc_memory_source(const lmc_memory *memory)
 {
-    const lmc_source source = {
-        memory ? lmc__read_memory_at : NULL, memory, memory ? memory->size : 0, {0, 0}};
+    const lmc_source source = {memory ? lmc__read_memory_at : NULL,
+                               (void *)(uintptr_t)memory, /* it only reads */
+                               memory ? memory->size : 0,
+                               {0, 0}};
     return source;
 }
 
