@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: MIT
  *
  * Static variables are only in sys/: the line on the terminal (report.c), the progress
- * (progress.c), temporary names (temporary.c), the umask (attributes.c), the hook for lack of
- * memory (memory.c).
+ * (progress.c), temporary names (temporary.c), the directory that is held (spot.c), the umask
+ * (attributes.c), the hook for lack of memory (memory.c).
  */
 #define LMC_PTHREADS /* lmc_pool; as in lmc_impl.c */
 #include "args.h"
@@ -15,6 +15,7 @@
 #include "input/options.h"
 #include "sys/attributes.h"
 #include "sys/io.h"
+#include "sys/spot.h"
 #include "sys/temporary.h"
 
 /* -- files -- */
@@ -34,13 +35,20 @@ static int process_file(const char *path, int is_named, const struct arguments *
 static int process_tree(const char *path, const struct arguments *a)
 {
     struct listing l;
-    int code = list_tree(&l, path, LINKS_KEEP, 0);
+    char *inside = join_path(path, "x");
+    const int dir = open(path, PARENT_FLAGS);
+    int code = dir < 0 ? fail_errno(path, errno, "cannot open it") : CODE_OK;
+    if (code == CODE_OK) hold_directory_of(inside, dir, 1);
+    code = worse(code, list_tree(&l, path, LINKS_KEEP, 0));
     for (size_t i = 0; i < l.n; i++)
         if (is_operand(&l.entries[i], a->verb != VERB_COMPRESS)) {
             char *full = join_path(path, l.entries[i].path);
             code = worse(code, process_file(full, 0, a));
             free(full);
         }
+    release_directory(dir);
+    if (dir >= 0) close(dir);
+    free(inside);
     free_listing(&l);
     return code;
 }

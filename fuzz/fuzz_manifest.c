@@ -39,6 +39,7 @@ static FILE *silence;
 #include "../cli/sys/removal.c"
 #include "../cli/sys/replace.c"
 #include "../cli/sys/report.c"
+#include "../cli/sys/spot.c"
 #include "../cli/sys/temporary.c"
 #include "../cli/sys/tree.c"
 #include "../cli/sys/look.c"

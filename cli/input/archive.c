@@ -7,6 +7,7 @@
 #include "options.h"
 #include "source.h"
 #include "../sys/io.h"
+#include "../sys/spot.h"
 
 enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size)
 {
@@ -120,7 +121,7 @@ int open_archive_file(struct archive *a, const char *path, const struct options 
     a->o = o;
     a->name = is_dash(path) ? "(standard input)" : path;
     /* does not wait for a FIFO, which is refused below */
-    a->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    a->fd = is_dash(path) ? STDIN_FILENO : open_held(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (a->fd < 0 || fstat(a->fd, &a->st) != 0) return fail_errno(a->name, errno, "cannot open it");
     if (S_ISDIR(a->st.st_mode)) return fail(CODE_ERROR, a->name, "is a directory; name a file");
     if (!S_ISREG(a->st.st_mode))

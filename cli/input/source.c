@@ -5,6 +5,7 @@
 #include "options.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
+#include "../sys/spot.h"
 
 /* Whether path is /dev/stdin, or the path that a shell puts for <(...): these are open already. */
 static int is_descriptor(const char *path)
@@ -28,7 +29,7 @@ int open_source(struct source *s, const char *path)
     memset(s, 0, sizeof *s);
     s->name = is_dash(path) ? "(standard input)" : path;
     s->size = LMC_UNKNOWN_SIZE;
-    s->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    s->fd = is_dash(path) ? STDIN_FILENO : open_held(path, O_RDONLY | O_CLOEXEC);
     if (s->fd < 0) return fail_errno(s->name, errno, "cannot open it");
     if (fstat(s->fd, &s->st) != 0) return fail_errno(s->name, errno, "cannot access it");
     if (S_ISREG(s->st.st_mode)) {

@@ -7,30 +7,6 @@
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 
-/* Opens the directory that path is in, component by component; none of them may be a link. *name:
- * the last component. Returns -1 and errno on errors. */
-static int open_parent(int root, const char *path, int may_make, const char **name)
-{
-    char *copy = copy_text(path), *part = copy;
-    int fd = dup(root), error = errno;
-    for (char *slash = strchr(part, '/'); fd >= 0 && slash; slash = strchr(part, '/')) {
-        int inner = -1;
-        *slash = 0;
-        lock_temporary();
-        error = !may_make || mkdirat(fd, part, 0777) == 0 || errno == EEXIST ? 0 : errno;
-        unlock_temporary();
-        if (!error) inner = openat(fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (inner < 0 && !error) error = errno;
-        close(fd);
-        fd = inner;
-        part = slash + 1;
-    }
-    *name = base_name(path);
-    free(copy);
-    errno = error;
-    return fd;
-}
-
 static int fail_link(const struct link *l, const char *name, int error)
 {
     /* These errors can occur though the list was checked: the file system may treat two names as
@@ -87,9 +63,8 @@ static int replace_by_link(int from_at, const char *from, int to_at, const char 
  * has no hard links, they stay two files. name: of the snapshot. */
 static int make_hard_link(int root, const struct link *l, const char *name)
 {
-    const char *from_name, *to_name;
-    int from_at = open_parent(root, l->target, 0, &from_name),
-        to_at = open_parent(root, l->path, 0, &to_name);
+    const char *const from_name = base_name(l->target), *const to_name = base_name(l->path);
+    int from_at = open_parent(root, l->target, 0), to_at = open_parent(root, l->path, 0);
     const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     int a = from_at < 0 ? -1 : openat(from_at, from_name, flags);
     int b = to_at < 0 ? -1 : openat(to_at, to_name, flags);
@@ -111,27 +86,22 @@ static int make_hard_link(int root, const struct link *l, const char *name)
 
 static int make_symbolic_link(int root, const struct link *l, const char *name)
 {
-    const char *last;
-    int fd = open_parent(root, l->path, 1, &last), error = fd < 0 ? errno : 0;
+    int fd = open_parent(root, l->path, 1), error = fd < 0 ? errno : 0;
     lock_temporary();
-    if (fd >= 0 && symlinkat(l->target, fd, last) != 0) error = errno;
+    if (fd >= 0 && symlinkat(l->target, fd, base_name(l->path)) != 0) error = errno;
     unlock_temporary();
     if (fd >= 0) close(fd);
     return error ? fail_link(l, name, error) : CODE_OK;
 }
 
-int make_links(const char *root, const struct links *l, const char *name)
+int make_links(int root, const struct links *l, const char *name)
 {
-    int fd, code = CODE_OK;
-    if (l->n == 0) return CODE_OK;
-    fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return fail_errno(root, errno, "cannot open it");
+    int code = CODE_OK;
     for (int is_hard = 1; is_hard >= 0; is_hard--)
         for (size_t i = 0; i < l->n && code == CODE_OK; i++)
             if ((l->list[i].type == LINK_HARD) == is_hard)
-                code = is_hard ? make_hard_link(fd, &l->list[i], name)
-                               : make_symbolic_link(fd, &l->list[i], name);
-    close(fd);
+                code = is_hard ? make_hard_link(root, &l->list[i], name)
+                               : make_symbolic_link(root, &l->list[i], name);
     return code;
 }
 
@@ -140,12 +110,11 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
                            size_t *n_changed)
 {
     const struct link *wanted = find_link_record(l, e->path);
-    const char *last;
     if (wanted && wanted->type == LINK_SYMBOLIC && strcmp(wanted->target, e->link) == 0)
         return CODE_OK;
     *n_changed += !wanted; /* else the link will be made again */
-    int fd = open_parent(root, e->path, 0, &last);
-    int error = fd >= 0 && unlinkat(fd, last, 0) == 0 ? 0 : errno;
+    int fd = open_parent(root, e->path, 0);
+    int error = fd >= 0 && unlinkat(fd, base_name(e->path), 0) == 0 ? 0 : errno;
     if (fd >= 0) close(fd);
     return error ? fail_errno(e->path, error, "cannot remove the link") : CODE_OK;
 }
@@ -173,28 +142,22 @@ int check_old_links(const char *root, const struct links *l, const struct links 
     return code;
 }
 
-int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name,
-                 size_t *n_changed)
+int update_links(int fd, const char *root, const struct links *l, lmc_reader *reader,
+                 const char *name, size_t *n_changed)
 {
     struct listing old;
     size_t number;
-    int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code;
-    if (fd < 0) return fail_errno(root, errno, "cannot open it");
-    code = list_tree(&old, root, LINKS_KEEP, 0);
+    int code = list_tree(&old, root, LINKS_KEEP, 0);
     for (size_t i = 0; i < old.n && code == CODE_OK; i++)
         if (old.entries[i].link &&
             lmc_reader_find_file(reader, old.entries[i].path, &number) != LMC_OK)
             code = remove_old_link(fd, &old.entries[i], l, n_changed);
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
-        char *full = join_path(root, l->list[i].path);
         struct stat st;
-        if (l->list[i].type == LINK_SYMBOLIC && lstat(full, &st) != 0) {
-            code = make_symbolic_link(fd, &l->list[i], name);
-            ++*n_changed;
-        }
-        free(full);
+        if (l->list[i].type != LINK_SYMBOLIC || look_below(fd, l->list[i].path, &st) == 0) continue;
+        code = make_symbolic_link(fd, &l->list[i], name);
+        ++*n_changed;
     }
     free_listing(&old);
-    close(fd);
     return code;
 }

@@ -18,7 +18,7 @@ void init_tree(struct restored_tree *t, const char *target, const struct options
     memset(t, 0, sizeof *t);
     t->o = o;
     t->target = target;
-    t->outlet.fd = t->made.fd = -1;
+    t->outlet.fd = t->made.fd = t->root_fd = t->into = t->at.dir = -1;
 }
 
 static int check_target(const struct restored_tree *t, const char *input, int force)
@@ -50,16 +50,23 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
     return CODE_OK;
 }
 
-/* Makes the temporary directory in the directory of `beside`. */
-static int make_root(struct restored_tree *t, const char *beside)
+/* Makes the temporary directory in the directory of a spot, whose path is `path`. */
+static int make_root(struct restored_tree *t, const struct spot *beside, const char *path)
 {
-    if (t->o->verbosity > 0) say_left_behind(beside);
-    int code = create_temporary(beside, NULL, &t->root);
+    if (t->o->verbosity > 0) say_left_behind(path);
+    int code = create_temporary(beside, path, TEMPORARY_DIRECTORY, &t->root_fd, &t->root);
     if (code != CODE_OK) return code;
-    int error = open_made(&t->made, t->root, most_files(t->o), (size_t)most_levels(t->o));
+    int error = open_made(&t->made, t->root_fd, most_files(t->o), (size_t)most_levels(t->o));
     if (!error) return CODE_OK;
     remove_temporary();
     return fail_errno(t->target, error, "cannot create a directory beside it");
+}
+
+static int make_root_beside(struct restored_tree *t)
+{
+    const int error = open_spot(&t->at, t->target);
+    return error ? fail_beside(t->target, error, TEMPORARY_DIRECTORY)
+                 : make_root(t, &t->at, t->target);
 }
 
 int begin_tree(struct restored_tree *t, const char *input, int force)
@@ -69,30 +76,40 @@ int begin_tree(struct restored_tree *t, const char *input, int force)
             CODE_ERROR, input,
             "holds a directory, which cannot go to standard output; name a directory with -o");
     int code = check_target(t, input, force);
-    return code == CODE_OK ? make_root(t, t->target) : code;
+    return code == CODE_OK ? make_root_beside(t) : code;
 }
 
 int begin_parts(struct restored_tree *t, const struct stat *input, const char *first)
 {
-    struct stat st;
-    char *way = join_path(t->target, first), *end = way + strlen(t->target), *inside;
-    int code = CODE_OK;
     t->input = input;
-    t->is_merged = stat(t->target, &st) == 0;
-    if (!t->is_merged && errno != ENOENT) code = fail_errno(t->target, errno, "cannot access it");
-    else if (t->is_merged && !S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, t->target, NO_DIRECTORY);
-    t->device = st.st_dev;
-    while (t->is_merged && *end) { /* `first` is "" for an empty directory */
-        char *const next = end + 1 + strcspn(end + 1, "/"), behind = *next;
-        *next = 0;
-        if (lstat(way, &st) != 0 || !S_ISDIR(st.st_mode)) break;
-        *(end = next) = behind;
-        t->device = st.st_dev;
+    t->into = open(t->target, PARENT_FLAGS);
+    t->is_merged = t->into >= 0;
+    if (!t->is_merged)
+        return errno == ENOENT    ? make_root_beside(t)
+               : errno == ENOTDIR ? fail(CODE_ERROR, t->target, NO_DIRECTORY)
+                                  : fail_errno(t->target, errno, "cannot access it");
+    struct stat st;
+    struct spot inside = {openat(t->into, ".", PARENT_FLAGS), "."};
+    char *way = copy_text(t->target);
+    for (const char *p = first; *p && inside.dir >= 0;) { /* `first` is "" for an empty directory */
+        const size_t size = strcspn(p, "/");
+        char *part = copy_string(p, size), *next = join_path(way, part);
+        const int fd = openat(inside.dir, part, PARENT_FLAGS | O_NOFOLLOW);
+        free(part);
+        free(fd < 0 ? next : way);
+        if (fd < 0) break;
+        way = next;
+        close(inside.dir);
+        inside.dir = fd;
+        p += size + (p[size] == '/');
     }
-    *end = 0;
-    inside = join_path(way, ".");
-    if (code == CODE_OK) code = make_root(t, t->is_merged ? inside : t->target);
-    free(inside);
+    char *path = join_path(way, inside.name);
+    const int error = inside.dir < 0 || fstat(inside.dir, &st) != 0 ? errno : 0;
+    t->device = st.st_dev;
+    const int code =
+        error ? fail_errno(t->target, error, "cannot access it") : make_root(t, &inside, path);
+    close_spot(&inside);
+    free(path);
     free(way);
     return code;
 }
@@ -191,13 +208,11 @@ static int set_root_mode(const struct restored_tree *t, const struct stat *input
     struct attributes attributes;
     struct stat st;
     if (t->is_empty) return 0;
-    int fd = open(t->root, O_RDONLY | O_CLOEXEC);
-    int error = fd >= 0 && fstat(fd, &st) == 0 ? 0 : errno;
+    int error = fstat(t->root_fd, &st) == 0 ? 0 : errno;
     mode |= (mode & 0444) >> 2;
     if (old) attributes = attributes_of_stat(old);
-    if (!error && old) error = set_attributes(fd, &attributes);
-    else if (!error) error = set_mode(fd, mask_mode(mode) | (st.st_mode & S_ISGID));
-    if (fd >= 0) close(fd);
+    if (!error && old) error = set_attributes(t->root_fd, &attributes);
+    else if (!error) error = set_mode(t->root_fd, mask_mode(mode) | (st.st_mode & S_ISGID));
     return error;
 }
 
@@ -205,8 +220,8 @@ static int set_root_mode(const struct restored_tree *t, const struct stat *input
  * be lost. Fills t->replaced. */
 static int check_replaced(struct restored_tree *t, int force)
 {
-    struct stat st, top;
-    if (!force || lstat(t->target, &top) != 0) return CODE_OK;
+    struct stat st;
+    if (!force || look_at_spot(&t->at, &t->old) != 0) return CODE_OK;
     int code = list_tree(&t->replaced, t->target, LINKS_KEEP, 0);
     if (code == CODE_OK && t->replaced.n_others)
         code = fail(CODE_ERROR, t->target,
@@ -215,20 +230,20 @@ static int check_replaced(struct restored_tree *t, int force)
                     t->replaced.others[0]);
     for (size_t i = 0; i < t->replaced.n && code == CODE_OK; i++) {
         const struct entry *e = &t->replaced.entries[i];
-        char *old = join_path(t->target, e->path), *restored = join_path(t->root, e->path);
+        char *old = join_path(t->target, e->path);
         if (lstat(old, &st) != 0) code = fail_errno(old, errno, "cannot access it");
-        else if (*e->path && is_mounted(old, &st, &top))
+        else if (*e->path && is_mounted(old, &st, &t->old))
             code = fail(CODE_ERROR, t->target,
                         "is not replaced: another file system is mounted at '%.300s'; name another "
                         "directory with -o",
                         e->path);
-        else if (lstat(restored, &st) != 0 || S_ISDIR(st.st_mode) != e->is_directory)
+        else if (*e->path && (look_below(t->root_fd, e->path, &st) != 0 ||
+                              S_ISDIR(st.st_mode) != e->is_directory))
             code = fail(CODE_ERROR, t->target,
                         "is not replaced: it holds '%.300s', which the snapshot does not; move "
                         "that away, or name another directory with -o",
                         e->path);
         free(old);
-        free(restored);
     }
     return code;
 }
@@ -236,27 +251,39 @@ static int check_replaced(struct restored_tree *t, int force)
 /* Gives the tree its name. Afterwards the registered temporary is the replaced tree. 0 or errno. */
 static int publish_tree(struct restored_tree *t)
 {
-    char *aside = temporary_name_beside(t->target);
-    int error, is_aside = 0;
+    const char *const root = base_name(t->root);
+    char aside[12];
+    struct stat made, st;
+    int error;
     lock_temporary();
-    error = t->replaced.n ? exchange_names(t->root, t->target, aside, &is_aside)
-                          : move_without_overwriting(t->root, t->target);
-    if (!error && (is_aside || !t->replaced.n)) register_temporary(is_aside ? aside : NULL);
+    if (fstat(t->root_fd, &made) != 0 || fstatat(t->at.dir, root, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        error = errno;
+    else if (!same_file(&made, &st)) error = ENOENT; /* somebody has moved it away */
+    else if (t->replaced.n) {
+        error = exchange_names(t->at.dir, root, t->at.name, aside);
+        if (!error) change_temporary(aside, &t->old);
+    } else {
+        error = move_below(t->at.dir, root, t->at.name, 1);
+        if (!error) forget_temporary();
+    }
     unlock_temporary();
-    if (error || !is_aside) free(aside);
     return error;
 }
 
-/* Removes the tree that was replaced, at `path`. 0 or errno. */
-static int remove_old(const struct listing *l, const char *path)
+/* Removes the tree that was replaced, if it is the one that was listed. 0, errno, or
+ * REMOVAL_CHANGED. */
+static int remove_old(const struct restored_tree *t, const char *name)
 {
+    const int dir = t->at.dir;
     const struct entry *stopped_at;
     struct stat st;
-    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) open_up(AT_FDCWD, path, &st);
-    const int root = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int error = root < 0 ? errno : remove_listed(l, root, NULL, &stopped_at);
+    open_up(dir, name, &t->old);
+    const int root = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int error = root < 0 || fstat(root, &st) != 0 ? errno : 0;
+    if (!error && !same_file(&st, &t->old)) error = REMOVAL_CHANGED;
+    if (!error) error = remove_listed(&t->replaced, root, NULL, &stopped_at);
     if (root >= 0) close(root);
-    return error || rmdir(path) == 0 ? error : errno;
+    return error || unlinkat(dir, name, AT_REMOVEDIR) == 0 ? error : errno;
 }
 
 /* error: of the step before, or 0. After an error, the replaced tree is kept, too. */
@@ -265,7 +292,7 @@ static int remove_replaced(const struct restored_tree *t, int error)
     int code = error ? fail_errno(t->target, error, "cannot sync the directory") : CODE_OK;
     lock_temporary();
     if (registered_temporary()) {
-        if (!error) error = remove_old(&t->replaced, registered_temporary());
+        if (!error) error = remove_old(t, base_name(registered_temporary()));
         if (error)
             code = fail(CODE_ERROR, t->target,
                         "is restored, but what was there before could not be removed (%s); what is "
@@ -273,7 +300,7 @@ static int remove_replaced(const struct restored_tree *t, int error)
                         error == REMOVAL_CHANGED ? "it was changed meanwhile" : strerror(error),
                         registered_temporary());
     }
-    register_temporary(NULL);
+    forget_temporary();
     unlock_temporary();
     return code;
 }
@@ -281,9 +308,10 @@ static int remove_replaced(const struct restored_tree *t, int error)
 int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old)
 {
     int error = finish_directories(t), code;
+    if (old) t->old = *old;
     if (!error) error = set_root_mode(t, input, old);
     if (!error) error = publish_tree(t);
-    if (!error) return remove_replaced(t, sync_directory_of(t->target));
+    if (!error) return remove_replaced(t, sync_spot(&t->at));
     code = error == EEXIST ? fail(CODE_ERROR, t->target, "exists already%s",
                                   t->o->force ? "" : "; use -f to replace it")
            : error == EXDEV
@@ -305,30 +333,32 @@ int commit_tree(struct restored_tree *t, int force, const struct stat *input)
 
 /* -- parts, into a directory that exists -- */
 
-/* Parts cannot be moved to another file system. directory: where a part is restored to; full: its
- * path, for the message */
-static int check_device(const struct restored_tree *t, const char *directory, const char *full)
+/* Parts cannot be moved to another file system. directory: in `dir`, where a part is restored to;
+ * full: its path, for the message */
+static int check_device(const struct restored_tree *t, int dir, const char *directory,
+                        const char *full)
 {
     struct stat st;
-    if (lstat(directory, &st) != 0 || st.st_dev == t->device) return CODE_OK;
+    if (fstatat(dir, directory, &st, AT_SYMLINK_NOFOLLOW) != 0 || st.st_dev == t->device)
+        return CODE_OK;
     return fail(CODE_ERROR, full,
                 "is on another file system than other parts of this command; restore it by a "
                 "command of its own");
 }
 
-/* Checks what is at the place of a directory, file or link, whose parent exists. A link to a
- * directory does not count as a directory: so all that is restored stays below the target. */
-static int check_place(const struct restored_tree *t, const char *path, int is_directory,
+/* Checks what is at the place of a directory, file or link, in a directory that is open. A link to
+ * a directory does not count as a directory: so all that is restored stays below the target. */
+static int check_place(const struct restored_tree *t, int dir, const char *path, int is_directory,
                        int *is_there)
 {
-    char *full = join_path(t->target, path), *parent = directory_of(full);
+    char *full = join_path(t->target, path);
     struct stat st;
     int code = CODE_OK;
-    *is_there = lstat(full, &st) == 0;
+    *is_there = fstatat(dir, base_name(path), &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (!*is_there && errno != ENOENT) code = fail_errno(full, errno, "cannot access it");
-    else if (!*is_there) code = check_device(t, parent, full);
+    else if (!*is_there) code = check_device(t, dir, ".", full);
     else if (is_directory)
-        code = S_ISDIR(st.st_mode) ? check_device(t, full, full)
+        code = S_ISDIR(st.st_mode) ? check_device(t, dir, base_name(path), full)
                                    : fail(CODE_ERROR, full, NO_DIRECTORY);
     else if (S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, full, "exists already, as a directory");
     else if (same_file(&st, t->input))
@@ -336,7 +366,6 @@ static int check_place(const struct restored_tree *t, const char *path, int is_d
                     "output and input are the same file; name another output with -o");
     else if (!t->o->force) code = fail(CODE_ERROR, full, "exists already; use -f to overwrite it");
     else code = protect_bases(NULL, full, 0, t->o);
-    free(parent);
     free(full);
     return code;
 }
@@ -344,36 +373,22 @@ static int check_place(const struct restored_tree *t, const char *path, int is_d
 int check_part(const struct restored_tree *t, const char *path, int is_directory)
 {
     char *part = copy_text(path);
-    int code = CODE_OK, is_there = t->is_merged && *path;
+    int code = CODE_OK, is_there = t->is_merged && *path, dir = is_there ? dup(t->into) : -1;
     for (char *end = part; is_there && code == CODE_OK;) {
         end += strcspn(end, "/");
         const char slash = *end;
         *end = 0;
-        code = check_place(t, part, slash || is_directory, &is_there);
-        if (!slash) break;
+        code = check_place(t, dir, part, slash || is_directory, &is_there);
+        if (!slash || !is_there || code != CODE_OK) break;
+        const int inner = openat(dir, base_name(part), PARENT_FLAGS | O_NOFOLLOW);
+        if (inner < 0) code = fail_errno(part, errno, "cannot access it");
+        close(dir);
+        dir = inner;
         *end++ = slash;
     }
+    if (dir >= 0) close(dir);
     free(part);
     return code;
-}
-
-struct part {
-    const char *path;
-    int is_fresh; /* nothing was there before */
-};
-
-/* Moves a part. A directory is made writable meanwhile: else it could not be moved. 0 or errno. */
-static int move_part(const char *from, const char *to, int is_there)
-{
-    struct stat st;
-    int error = lstat(from, &st) == 0 ? 0 : errno, is_directory = !error && S_ISDIR(st.st_mode);
-    lock_temporary();
-    if (!error && is_directory) error = set_mode_of_seen(AT_FDCWD, from, &st, 0700);
-    if (!error)
-        error = !is_there ? move_without_overwriting(from, to) : rename(from, to) == 0 ? 0 : errno;
-    if (!error && is_directory) error = set_mode_of_seen(AT_FDCWD, to, &st, st.st_mode & 07777);
-    unlock_temporary();
-    return error;
 }
 
 /* Whether both are in one directory. */
@@ -383,61 +398,139 @@ static int is_beside(const char *a, const char *b)
     return size == (size_t)(base_name(b) - b) && memcmp(a, b, size) == 0;
 }
 
+/* The directories that a part is in, below the temporary root and below the target. Parts of one
+ * directory follow each other, mostly, so these stay open. */
+struct parents {
+    const char *path; /* of a part in them; NULL: none is open */
+    int from, to;
+};
+
+static void close_parents(struct parents *p)
+{
+    if (p->from >= 0) close(p->from);
+    if (p->to >= 0) close(p->to);
+    p->from = p->to = -1;
+    p->path = NULL;
+}
+
+/* 0 or errno. */
+static int open_parents(struct parents *p, const struct restored_tree *t, const char *path)
+{
+    if (p->path && is_beside(p->path, path)) return 0;
+    close_parents(p);
+    p->from = open_parent(t->root_fd, path, 0);
+    if (p->from < 0) return errno;
+    p->to = open_parent(t->into, path, 0);
+    if (p->to < 0) return errno;
+    p->path = path;
+    return 0;
+}
+
+/* Moves a part. A directory is made writable meanwhile: else it could not be moved. 0 or errno. */
+static int move_part(int from, int to, const char *name, int is_there)
+{
+    struct stat st;
+    int error = fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+    const int is_directory = !error && S_ISDIR(st.st_mode);
+    lock_temporary();
+    if (!error && is_directory) error = set_mode_of_seen(from, name, &st, 0700);
+    if (!error && !is_there) error = move_name(from, name, to, name, 1);
+    else if (!error) error = renameat(from, name, to, name) == 0 ? 0 : errno;
+    if (!error && is_directory) error = set_mode_of_seen(to, name, &st, st.st_mode & 07777);
+    unlock_temporary();
+    return error;
+}
+
+struct part {
+    const char *path;
+    int is_fresh; /* nothing was there before */
+};
+
 /* Syncs the parts in their places; or, after an error, moves new ones back, so that the same
  * command can be run again. */
 static int finish_parts(const struct restored_tree *t, const struct part *moved, size_t n, int code)
 {
+    struct parents p = {NULL, -1, -1};
     for (int goes_back = 0; goes_back <= 1; goes_back++)
         for (size_t i = n; i && i--;) {
-            char *from = join_path(t->target, moved[i].path),
-                 *to = join_path(t->root, moved[i].path);
-            int error = 0;
-            if (goes_back && code != CODE_OK && moved[i].is_fresh) error = move_part(from, to, 1);
-            if (!goes_back && code == CODE_OK &&
-                (i + 1 == n || !is_beside(moved[i].path, moved[i + 1].path)))
-                error = sync_directory_of(from);
-            if (error) code = worse(code, fail_errno(from, error, "cannot sync it"));
-            free(from);
-            free(to);
+            const char *const path = moved[i].path;
+            const int is_back = goes_back && code != CODE_OK && moved[i].is_fresh;
+            const int is_synced = !goes_back && code == CODE_OK &&
+                                  (i + 1 == n || !is_beside(path, moved[i + 1].path));
+            int error = is_back || is_synced ? open_parents(&p, t, path) : 0;
+            if (is_back && !error) error = move_part(p.to, p.from, base_name(path), 1);
+            if (is_synced && !error) error = sync_directory_at(p.to);
+            if (!error) continue;
+            char *full = join_path(t->target, path);
+            code = worse(code, fail_errno(full, error, "cannot sync it"));
+            free(full);
         }
+    close_parents(&p);
     return code;
+}
+
+/* Moves a part to its place, unless it is a directory that is there: then its content is moved
+ * instead. *part: what was moved; its path is NULL if nothing was. */
+static int put_part(const struct restored_tree *t, struct parents *p, const struct entry *e,
+                    struct part *part)
+{
+    const char *const name = base_name(e->path);
+    int is_there = 0, code = CODE_OK, error = open_parents(p, t, e->path);
+    struct stat st;
+    part->path = NULL;
+    if (!error && fstatat(p->from, name, &st, AT_SYMLINK_NOFOLLOW) != 0) error = errno;
+    if (!error) code = check_place(t, p->to, e->path, e->is_directory, &is_there);
+    if (error || code != CODE_OK) {
+    } else if (is_there && e->is_directory) {
+        error = set_mode_of_seen(p->from, name, &st, 0700);
+    } else {
+        error = move_part(p->from, p->to, name, is_there);
+        part->path = error ? NULL : e->path;
+        part->is_fresh = !is_there;
+    }
+    if (!error) return code;
+    char *full = join_path(t->target, e->path);
+    code = fail_errno(full, error, "cannot put what was restored there");
+    free(full);
+    return code;
+}
+
+/* The entry of the directory that an entry is in; e->path is not "". */
+static size_t find_parent(const struct listing *l, const struct entry *e)
+{
+    const size_t size = (size_t)(base_name(e->path) - e->path);
+    struct entry wanted = {copy_string(e->path, size ? size - 1 : 0), 1, NULL, 0, 0, 0};
+    const struct entry *found =
+        (const struct entry *)bsearch(&wanted, l->entries, l->n, sizeof wanted, compare_texts);
+    free(wanted.path);
+    return found ? (size_t)(found - l->entries) : 0;
 }
 
 int commit_parts(struct restored_tree *t)
 {
     struct listing l;
-    struct part *moved;
+    struct parents p = {NULL, -1, -1};
     size_t n = 0;
     if (!t->is_merged) return commit_tree(t, 0, t->input);
-    int code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes forbid listing */
+    char *root = path_of_open(t->root_fd, t->root);
+    int code = list_tree(&l, root, LINKS_KEEP, 0); /* before modes forbid listing */
     int error = code == CODE_OK ? finish_directories(t) : 0;
     if (error) code = fail_errno(t->target, error, "cannot sync what was restored");
-    moved = (struct part *)resize(NULL, l.n + 1, sizeof *moved);
+    struct part *moved = (struct part *)resize(NULL, l.n + 1, sizeof *moved);
+    unsigned char *is_moved = (unsigned char *)zeroed(l.n + 1, 1); /* maybe with its directory */
     for (size_t i = 0; i < l.n && code == CODE_OK; i++) {
-        const struct entry *e = &l.entries[i];
-        char *from = join_path(t->root, e->path), *to = join_path(t->target, e->path);
-        int is_there = *e->path == 0;
-        struct stat st;
-        const int is_moved = lstat(from, &st) != 0; /* together with its directory */
-        if (is_moved && errno != ENOENT) error = errno;
-        if (!is_moved) {
-            if (!is_there) code = check_place(t, e->path, e->is_directory, &is_there);
-            if (code == CODE_OK && is_there && e->is_directory) {
-                error =
-                    set_mode_of_seen(AT_FDCWD, from, &st, 0700); /* its content is moved instead */
-            } else if (code == CODE_OK) {
-                error = move_part(from, to, is_there);
-                moved[n].path = e->path;
-                moved[n].is_fresh = !is_there;
-                n += !error;
-            }
-        }
-        if (error) code = fail_errno(to, error, "cannot put what was restored there");
-        free(from);
-        free(to);
+        if (*l.entries[i].path == 0) continue;
+        is_moved[i] = is_moved[find_parent(&l, &l.entries[i])];
+        if (is_moved[i]) continue;
+        code = put_part(t, &p, &l.entries[i], &moved[n]);
+        is_moved[i] = moved[n].path != NULL;
+        n += is_moved[i];
     }
+    close_parents(&p);
     code = finish_parts(t, moved, n, code);
+    free(root);
     free(moved);
+    free(is_moved);
     free_listing(&l);
     remove_temporary();
     return code;
@@ -449,6 +542,9 @@ void free_tree(struct restored_tree *t)
     outlet_drop(&t->outlet);
     free(t->path);
     close_made(&t->made);
+    if (t->root_fd >= 0) close(t->root_fd);
+    if (t->into >= 0) close(t->into);
+    close_spot(&t->at);
     free_listing(&t->replaced);
     init_tree(t, NULL, t->o);
 }

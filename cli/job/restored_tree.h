@@ -27,6 +27,7 @@
 #include "../input/links.h"
 #include "../sys/io.h"
 #include "../sys/made.h"
+#include "../sys/spot.h"
 #include "../sys/tree.h"
 
 struct options;
@@ -34,8 +35,11 @@ struct options;
 struct restored_tree {
     const struct options *o;
     const char *target;      /* the caller's; NULL: standard output, which cannot be a tree */
+    struct spot at;          /* the target's */
     const char *root;        /* the temporary directory, registered until it gets its name */
+    int root_fd;             /* it, open; -1: there is none */
     struct listing replaced; /* the old content of the target; empty: none */
+    struct stat old;         /* the target with that content */
     int is_empty;            /* only the root; its mode is in the snapshot */
     char *path;              /* of the present file */
     struct outlet outlet;    /* of the present file; fd -1: none, or a directory */
@@ -43,7 +47,7 @@ struct restored_tree {
     size_t number;           /* of the present directory */
     /* For parts: the snapshot's file; whether the target is a directory; its device */
     const struct stat *input;
-    int is_merged;
+    int is_merged, into; /* into: the directory, open */
     dev_t device;
 };
 
@@ -93,17 +97,17 @@ void free_tree(struct restored_tree *t);
  * reported.
  */
 
-/* Makes all links below the directory, which is private and registered as temporary. name: of the
- * snapshot. */
-int make_links(const char *root, const struct links *l, const char *name);
+/* Makes all links below the open directory, which is private and registered as temporary. name: of
+ * the snapshot. */
+int make_links(int root, const struct links *l, const char *name);
 
 /* Refuses a link below root that update_links() would remove, unless it is in `before`, the links
  * that lmc itself has made there. Fingerprints do not cover links; others may be the user's. */
 int check_old_links(const char *root, const struct links *l, const struct links *before,
                     lmc_reader *reader, const char *name);
 
-/* Makes the symbolic links of a directory equal to those of the snapshot: removes others, makes
- * missing ones and replaces different ones. It changes only links, and none at the path of a file
- * of the snapshot. *n_changed: their number is added. */
-int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name,
-                 size_t *n_changed);
+/* Makes the symbolic links of an open directory equal to those of the snapshot: removes others,
+ * makes missing ones and replaces different ones. It changes only links, and none at the path of a
+ * file of the snapshot. *n_changed: their number is added. */
+int update_links(int fd, const char *root, const struct links *l, lmc_reader *reader,
+                 const char *name, size_t *n_changed);

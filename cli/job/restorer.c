@@ -34,21 +34,23 @@ static int fail_write(const struct restore *r, int error)
 /* Opens a file of the tree again, even if its mode forbids that. Returns -1 and errno on errors. */
 static int open_again(const struct restore *r, size_t number)
 {
-    char *path = join_path(r->tree.root, r->again.seen.list[number].path);
+    const char *const path = r->again.seen.list[number].path, *const name = base_name(path);
+    const int parent = open_parent(r->tree.root_fd, path, 0), flags = O_RDONLY | O_CLOEXEC;
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), error = errno;
-    if (fd < 0 && error == EACCES && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
-        set_mode_of_seen(AT_FDCWD, path, &st, 0600) == 0) {
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (parent < 0) return -1;
+    int fd = openat(parent, name, flags | O_NOFOLLOW), error = errno;
+    if (fd < 0 && error == EACCES && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(st.st_mode) && set_mode_of_seen(parent, name, &st, 0600) == 0) {
+        fd = openat(parent, name, flags | O_NOFOLLOW);
         error = errno;
-        const int failed = set_mode_of_seen(AT_FDCWD, path, &st, st.st_mode & 07777);
+        const int failed = set_mode_of_seen(parent, name, &st, st.st_mode & 07777);
         if (failed && fd >= 0) {
             error = failed;
             close(fd);
             fd = -1;
         }
     }
-    free(path);
+    close(parent);
     errno = error;
     return fd;
 }
@@ -271,7 +273,8 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 int finish_restore(struct restore *r, int code)
 {
     if (!r->started) return code;
-    if (code == CODE_OK && r->is_tree) code = make_links(r->tree.root, &r->again.links, r->input);
+    if (code == CODE_OK && r->is_tree)
+        code = make_links(r->tree.root_fd, &r->again.links, r->input);
     if (code == CODE_OK && r->is_tree) return commit_tree(&r->tree, r->o->force, r->input_stat);
     if (code == CODE_OK && r->is_tar) code = finish_tar(r);
     if (code == CODE_OK) {

@@ -94,9 +94,9 @@ int set_mode_of_seen(int at, const char *name, const struct stat *seen, mode_t m
 }
 #endif
 
-int set_present_time(const char *path)
+int set_present_time(int at, const char *name)
 {
-    return error_of(CALL_TIME, utimensat(AT_FDCWD, path, NULL, 0));
+    return error_of(CALL_TIME, utimensat(at, name, NULL, AT_SYMLINK_NOFOLLOW));
 }
 
 int set_attributes(int fd, const struct attributes *a)

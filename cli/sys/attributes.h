@@ -39,7 +39,7 @@ mode_t mask_mode(mode_t mode);
  * this user set (formats/refused.h), is no error. */
 int set_attributes(int fd, const struct attributes *a);
 int set_mode(int fd, mode_t mode);
-int set_present_time(const char *path);
+int set_present_time(int at, const char *name);
 
 /* The same for what stat() or lstat() saw at a name, below a descriptor or AT_FDCWD. If something
  * else has come in its place, that keeps its mode, and the error is ENOENT. */

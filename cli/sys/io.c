@@ -170,26 +170,6 @@ void outlet_drop(struct outlet *out)
     out->n_waiting = 0;
 }
 
-int open_below(const char *root, const char *path, int flags)
-{
-    int fd = *path ? open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-                   : open(root, flags | O_NOFOLLOW | O_CLOEXEC);
-    while (fd >= 0 && *path) {
-        const size_t size = strcspn(path, "/");
-        char *name = copy_string(path, size);
-        const int is_last = path[size] == 0;
-        const int next =
-            openat(fd, name, (is_last ? flags : O_RDONLY | O_DIRECTORY) | O_NOFOLLOW | O_CLOEXEC);
-        const int error = errno;
-        free(name);
-        close(fd);
-        errno = error;
-        fd = next;
-        path += size + !is_last;
-    }
-    return fd;
-}
-
 int read_at(int fd, uint64_t offset, void *dst, size_t size)
 {
     size_t done = 0;
@@ -245,13 +225,11 @@ int sync_file(int fd) { return note_sync(CALL_SYNC, sync_by(fsync, fd)); }
 
 int sync_directory(int fd) { return note_sync(CALL_SYNC_DIRECTORY, sync_by(fsync, fd)); }
 
-int sync_directory_of(const char *path)
+int sync_directory_at(int dir)
 {
-    char *directory = directory_of(path);
-    const int fd = open(directory, O_RDONLY | O_CLOEXEC);
-    int error = fd < 0 ? note_sync(CALL_SYNC_DIRECTORY, errno) : sync_directory(fd);
+    const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int error = fd < 0 ? note_sync(CALL_SYNC_DIRECTORY, errno) : sync_directory(fd);
     if (fd >= 0) close(fd);
-    free(directory);
     return error;
 }
 

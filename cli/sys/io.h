@@ -50,8 +50,8 @@ void outlet_drop(struct outlet *out);
 int sync_file(int fd);
 int sync_directory(int fd);
 
-/* Syncs the directory of path. */
-int sync_directory_of(const char *path);
+/* The same for a directory that may be open only as a place (PARENT_FLAGS). */
+int sync_directory_at(int dir);
 
 /* Syncs the data of a file, and its size, but no mode or time. */
 int sync_data(int fd);
@@ -74,7 +74,3 @@ int read_at(int fd, uint64_t offset, void *dst, size_t size);
 
 /* Writes all `size` bytes. */
 int write_at(int fd, uint64_t offset, const void *data, size_t size);
-
-/* Opens a file below a directory, or root itself if path is empty. Follows no link on the way.
- * Returns a descriptor, or -1 and errno. */
-int open_below(const char *root, const char *path, int flags);

@@ -125,15 +125,15 @@ int go_to_made(struct made *m, size_t target)
 
 /* -- public functions -- */
 
-int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max_depth)
+int open_made(struct made *m, int root, uint64_t max_entries, size_t max_depth)
 {
     memset(m, 0, sizeof *m);
     m->max_entries = max_entries;
     m->max_depth = max_depth;
-    m->fd = AT_FDCWD;
+    m->fd = root;
     add_node(m, 0, NULL, 0);
     m->list[0].is_there = 1;
-    return open_directory(m, root, 0, 0, &m->fd);
+    return open_directory(m, ".", 0, 0, &m->fd);
 }
 
 int find_made(struct made *m, const char *path, size_t size, size_t *number)

@@ -49,8 +49,8 @@ struct made {
 /* Functions return 0, errno, or one of these. */
 enum { MADE_TOO_MANY = -1, MADE_TOO_DEEP = -2, MADE_MOVED = -3 };
 
-/* Opens the root, which exists and is no link. */
-int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max_depth);
+/* Begins at a root that is open; the descriptor stays the caller's. */
+int open_made(struct made *m, int root, uint64_t max_entries, size_t max_depth);
 
 /* Goes to the directory that path is in, which becomes m->fd, and makes it if it is missing. */
 int enter_made(struct made *m, const char *path);

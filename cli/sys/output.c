@@ -63,7 +63,7 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
     int code = CODE_OK;
     memset(out, 0, sizeof *out);
     out->fd = STDOUT_FILENO;
-    out->held = -1;
+    out->held = out->at.dir = -1;
     out->force = force;
     if (!path) {
         if (isatty(STDOUT_FILENO) && !force)
@@ -81,15 +81,20 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
             out->fd = open(path, O_WRONLY | O_CLOEXEC);
             if (out->fd < 0) code = fail_errno(path, errno, "cannot write to it");
         } else {
+            const int error = open_spot(&out->at, out->path);
             out->is_file = 1;
-            if ((force && lstat(out->path, &st) == 0) || open_unnamed(out->path, &out->fd) != 0)
-                code = create_temporary(out->path, &out->fd, &out->temporary);
+            if (error) code = fail_beside(out->path, error, TEMPORARY_FILE);
+            else if ((force && look_at_spot(&out->at, &st) == 0) ||
+                     open_unnamed(out->at.dir, &out->fd) != 0)
+                code = create_temporary(&out->at, out->path, TEMPORARY_FILE, &out->fd,
+                                        &out->temporary);
         }
     }
     if (code == CODE_OK) {
         begin_outlet(out, out->fd, out->is_file);
         out->open = 1;
     } else {
+        close_spot(&out->at);
         free(out->path);
     }
     return code;
@@ -164,6 +169,7 @@ void discard_output(struct output *out)
     outlet_drop(&out->outlet);
     if (out->path) close(out->fd);
     if (out->temporary) remove_temporary();
+    close_spot(&out->at);
     free(out->path);
     out->open = 0;
 }
@@ -175,7 +181,8 @@ static int copy_to_temporary(struct output *out, const struct attributes *attrib
     struct stat st;
     int error, fd;
     if (fstat(out->fd, &st) != 0) return errno;
-    if (create_temporary(out->path, &fd, &out->temporary) != CODE_OK) return EIO;
+    if (create_temporary(&out->at, out->path, TEMPORARY_FILE, &fd, &out->temporary) != CODE_OK)
+        return EIO;
     begin_outlet(out, fd, 1);
     error = copy_to_outlet(out->fd, (uint64_t)st.st_size, &out->outlet);
     if (!error) error = outlet_finish(&out->outlet);
@@ -186,15 +193,30 @@ static int copy_to_temporary(struct output *out, const struct attributes *attrib
     return error;
 }
 
+/* What is renamed must be what was written: another program may have moved that away. */
 static int rename_temporary(const struct output *out)
 {
+    const char *const from = base_name(out->temporary);
+    struct stat st, made;
     int error;
     lock_temporary();
-    if (out->force) error = rename(out->temporary, out->path) == 0 ? 0 : errno;
-    else error = move_without_overwriting(out->temporary, out->path);
-    if (!error) register_temporary(NULL);
+    if (fstat(out->fd, &made) != 0) error = errno;
+    else if (fstatat(out->at.dir, from, &st, AT_SYMLINK_NOFOLLOW) != 0) error = errno;
+    else if (!same_file(&st, &made)) error = ENOENT;
+    else if (out->force)
+        error = renameat(out->at.dir, from, out->at.dir, out->at.name) == 0 ? 0 : errno;
+    else error = move_below(out->at.dir, from, out->at.name, 1);
+    if (!error) forget_temporary();
     unlock_temporary();
     return error;
+}
+
+/* Takes back the name of an output, unless it is another file's by now. */
+static void unpublish_output(const struct output *out)
+{
+    struct stat st, made;
+    if (fstat(out->fd, &made) == 0 && look_at_spot(&out->at, &st) == 0 && same_file(&st, &made))
+        unlinkat(out->at.dir, out->at.name, 0);
 }
 
 int check_on_disk(const char *source)
@@ -215,14 +237,14 @@ static int publish_output(struct output *out, const struct attributes *attribute
     int error = 0;
     if (!out->temporary) {
         lock_temporary();
-        error = link_unnamed(out->fd, out->path);
+        error = link_unnamed(out->fd, &out->at);
         unlock_temporary();
         if (error && (error != EEXIST || out->force)) error = copy_to_temporary(out, attributes);
     }
     if (!error && out->temporary) error = rename_temporary(out);
     if (error) return error;
-    error = sync_directory_of(out->path);
-    if (error && !out->force) unlink(out->path);
+    error = sync_spot(&out->at);
+    if (error && !out->force) unpublish_output(out);
     return error;
 }
 
@@ -242,6 +264,7 @@ int commit_output(struct output *out, const struct attributes *attributes)
         if (out->path && close(out->fd) != 0 && !out->is_file) /* a file was synced before */
             error = errno;
         code = error ? fail_output(out, error) : CODE_OK;
+        close_spot(&out->at);
         free(out->path);
         return code;
     }

@@ -20,6 +20,7 @@ struct attributes;
 
 struct output {
     char *path;            /* NULL: standard output */
+    struct spot at;        /* of a file: its place */
     int is_file;           /* a regular file; else it is written directly */
     const char *temporary; /* registered; NULL: it has no name yet */
     int fd;

@@ -225,7 +225,7 @@ static int put_back(struct removal *r)
 {
     int error = 0;
     lock_temporary();
-    if (r->mark) error = unlink(r->mark) == 0 ? 0 : errno;
+    if (r->mark) error = unlinkat(r->parent, base_name(r->mark), 0) == 0 ? 0 : errno;
     else if (*r->aside) error = move_below(r->parent, r->aside, r->name, 1);
     if (!error) change_last_words(NULL, NULL);
     unlock_temporary();
@@ -243,7 +243,8 @@ static int make_mark(struct removal *r)
         format_text("is being removed; remove what is left of it, and then %.300s: %s", mark, kept);
     free(kept);
     lock_temporary();
-    const int fd = open(mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const int fd =
+        openat(r->parent, base_name(mark), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     const int error = fd < 0 ? errno : 0;
     if (!error) change_last_words(r->path, r->words);
     unlock_temporary();
@@ -283,7 +284,7 @@ static int remove_directory(struct removal *r, const struct entry **stopped_at, 
         error = REMOVAL_CHANGED;
     /* Else a crash may bring back the name, and below it only what is left. The output's syncs do
      * not tell whether this can be done: the source may be on another file system. */
-    if (!error) error = sync_directory_of(r->path);
+    if (!error) error = sync_directory_at(r->parent);
     if (!error && find_refused_sync()) error = REMOVAL_NOT_SYNCED;
     if (!error) {
         error = remove_listed(r->l, root, r->states, stopped_at);
@@ -295,7 +296,7 @@ static int remove_directory(struct removal *r, const struct entry **stopped_at, 
     if (unlinkat(r->parent, *r->aside ? r->aside : r->name, AT_REMOVEDIR) != 0)
         return errno == ENOTEMPTY || errno == EEXIST ? REMOVAL_CHANGED : errno;
     *is_whole = 0;
-    return r->mark && unlink(r->mark) != 0 ? errno : 0;
+    return r->mark && unlinkat(r->parent, base_name(r->mark), 0) != 0 ? errno : 0;
 }
 
 /* A file that cannot be renamed is removed under its own name, which is one step, too. */
@@ -401,19 +402,18 @@ int remove_source(const char *path, const struct listing *l, const struct states
 {
     struct removal r = {.path = path, .l = l, .states = states, .snapshot = snapshot};
     const struct entry *stopped_at = NULL;
-    char *directory;
+    struct spot at;
     int is_whole = 1, error, code;
     r.name = base_name(path);
     code = check_removable(&r);
     if (code != CODE_OK) return code;
-    directory = directory_of(path);
-    r.parent = open(directory, PARENT_FLAGS);
-    free(directory);
-    if (r.parent < 0) return fail_errno(path, errno, "cannot open the directory that it is in");
+    error = open_spot(&at, path);
+    if (error) return fail_errno(path, error, "cannot open the directory that it is in");
+    r.parent = at.dir;
     error = l ? remove_directory(&r, &stopped_at, &is_whole) : remove_file(&r);
     if (error) code = fail_removal(&r, error, stopped_at, is_whole);
     set_last_words(NULL, NULL);
-    close(r.parent);
+    close_spot(&at);
     free(r.where);
     free(r.words);
     free(r.mark);

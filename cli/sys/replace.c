@@ -9,74 +9,75 @@
 
 #include "../../formats/refused.h"
 #include "attributes.h"
+#include "temporary.h"
 
 /* rename() with a flag. ENOSYS: not supported here. */
 enum rename_flag { MOVE_ONLY = 1, EXCHANGE = 2 }; /* Linux's RENAME_NOREPLACE, RENAME_EXCHANGE */
 
-static int rename_by(int directory, const char *from, const char *to, enum rename_flag flag)
+static int rename_by(int from_dir, const char *from, int to_dir, const char *to,
+                     enum rename_flag flag)
 {
 #if defined(__linux__) && defined(SYS_renameat2)
-    if (syscall(SYS_renameat2, directory, from, directory, to, (unsigned)flag) == 0) return 0;
+    if (syscall(SYS_renameat2, from_dir, from, to_dir, to, (unsigned)flag) == 0) return 0;
     return is_refused(CALL_RENAME, errno) ? ENOSYS : errno;
 #else
-    (void)directory;
+    (void)from_dir;
     (void)from;
+    (void)to_dir;
     (void)to;
     (void)flag;
     return ENOSYS;
 #endif
 }
 
-int move_below(int directory, const char *from, const char *to, int may_link)
+int move_name(int from_dir, const char *from, int to_dir, const char *to, int may_link)
 {
     struct stat st;
     const int is_tree =
-        fstatat(directory, from, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
-    int fd, error = rename_by(directory, from, to, MOVE_ONLY);
+        fstatat(from_dir, from, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+    int fd, error = rename_by(from_dir, from, to_dir, to, MOVE_ONLY);
     if (error != ENOSYS) return error;
     if (is_tree) { /* rename() gives it a name that is free, or that of an empty directory */
-        if (fstatat(directory, to, &st, AT_SYMLINK_NOFOLLOW) == 0) return EEXIST;
-        error = renameat(directory, from, directory, to) == 0 ? 0 : errno;
+        if (fstatat(to_dir, to, &st, AT_SYMLINK_NOFOLLOW) == 0) return EEXIST;
+        error = renameat(from_dir, from, to_dir, to) == 0 ? 0 : errno;
         return error == ENOTEMPTY ? EEXIST : error;
     }
     if (may_link) {
-        if (linkat(directory, from, directory, to, 0) == 0) {
-            error = unlinkat(directory, from, 0) == 0 ? 0 : errno;
-            if (error) unlinkat(directory, to, 0);
+        if (linkat(from_dir, from, to_dir, to, 0) == 0) {
+            error = unlinkat(from_dir, from, 0) == 0 ? 0 : errno;
+            if (error) unlinkat(to_dir, to, 0);
             return error;
         }
         if (errno == EEXIST) return EEXIST;
     }
-    fd = openat(directory, to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    fd = openat(to_dir, to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return errno;
     close(fd);
-    if (renameat(directory, from, directory, to) == 0) return 0;
+    if (renameat(from_dir, from, to_dir, to) == 0) return 0;
     error = errno;
-    unlinkat(directory, to, 0);
+    unlinkat(to_dir, to, 0);
     return error;
 }
 
-int move_without_overwriting(const char *from, const char *to)
+int move_below(int dir, const char *from, const char *to, int may_link)
 {
-    return move_below(AT_FDCWD, from, to, 1);
+    return move_name(dir, from, dir, to, may_link);
 }
 
-/* If the system cannot exchange them by one call, moves `to` to `aside` first, and back after an
- * error. Called with the lock of the temporary name. */
-int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
+/* Called with the lock of the temporary name. */
+int exchange_names(int dir, const char *from, const char *to, char aside[12])
 {
-    int error = rename_by(AT_FDCWD, from, to, EXCHANGE);
-    *is_aside = error == ENOSYS;
-    if (!*is_aside) return error;
-    error = 0;
-    if (!mkdtemp(aside)) {
+    int error = rename_by(dir, from, dir, to, EXCHANGE);
+    *aside = 0;
+    if (error != ENOSYS) return error;
+    do {
+        draw_temporary_name(aside);
+        error = move_below(dir, to, aside, 0);
+    } while (error == EEXIST);
+    if (!error && renameat(dir, from, dir, to) != 0) {
         error = errno;
-    } else if (rename(to, aside) != 0) {
-        error = errno;
-        rmdir(aside);
-    } else if (rename(from, to) != 0) {
-        error = errno;
-        if (rename(aside, to) != 0) say(to, "could not be put back; it is kept as %s", aside);
+        if (renameat(dir, aside, dir, to) != 0)
+            say(to, "could not be put back; it is kept as %s", aside);
     }
     return error;
 }
@@ -216,20 +217,25 @@ static void remove_below(struct tree_removal *r)
 #define ROUNDS_OF_OPEN_FILES 40
 #define PAUSE_NS 25000000
 
-int remove_tree(int at, const char *path)
+int remove_tree(int dir, const char *name, const struct stat *seen)
 {
     struct tree_removal r = {0};
     struct stat st;
-    if (fstatat(at, path, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno;
-    if (!S_ISDIR(st.st_mode)) return unlinkat(at, path, 0) == 0 ? 0 : errno;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+    if (!same_file(&st, seen)) return ENOENT;
+    if (!S_ISDIR(st.st_mode)) return unlinkat(dir, name, 0) == 0 ? 0 : errno;
     r.dev = st.st_dev;
-    open_up(at, path, &st);
-    r.root = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    open_up(dir, name, &st);
+    r.root = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     keep_error(&r, r.root < 0);
+    if (r.root >= 0 && (fstat(r.root, &st) != 0 || !same_file(&st, seen))) {
+        close(r.root);
+        return ENOENT;
+    }
     for (int round = 0; round < ROUNDS_OF_OPEN_FILES; round++) {
         const struct timespec pause = {0, PAUSE_NS};
         if (r.root >= 0) remove_below(&r);
-        if (unlinkat(at, path, AT_REMOVEDIR) == 0) {
+        if (unlinkat(dir, name, AT_REMOVEDIR) == 0) {
             r.error = 0; /* nothing is left */
             break;
         }

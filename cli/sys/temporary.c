@@ -13,10 +13,11 @@
 /* The temporary file or directory; there is at most one. */
 static struct {
     pthread_mutex_t lock;
-    char *path;    /* NULL: none */
-    int locked_fd; /* of a temporary directory, for its lock; -1: none */
+    char *path;       /* NULL: none */
+    int dir;          /* the directory that it is in */
+    struct stat seen; /* it; what others put in its place is not removed */
     const char *last_name, *last_text;
-} temporary = {PTHREAD_MUTEX_INITIALIZER, NULL, -1, NULL, NULL};
+} temporary = {.lock = PTHREAD_MUTEX_INITIALIZER, .dir = -1};
 
 /* What would be left, as a message for a second signal, whose thread cannot wait for the lock of
  * the temporary. */
@@ -42,13 +43,23 @@ static void note_left(const char *path)
     pthread_mutex_unlock(&left.lock);
 }
 
-void register_temporary(char *path)
+/* Owns path (NULL: none) and dir. */
+static void register_temporary(char *path, int dir)
 {
     note_left(path);
     free(temporary.path);
     temporary.path = path;
-    if (temporary.locked_fd >= 0) close(temporary.locked_fd);
-    temporary.locked_fd = -1;
+    if (temporary.dir >= 0) close(temporary.dir);
+    temporary.dir = dir;
+}
+
+void forget_temporary(void) { register_temporary(NULL, -1); }
+
+void change_temporary(const char name[12], const struct stat *seen)
+{
+    if (*name) memcpy(temporary.path + strlen(temporary.path) - 11, name, 11);
+    temporary.seen = *seen;
+    note_left(temporary.path);
 }
 
 void lock_temporary(void) { pthread_mutex_lock(&temporary.lock); }
@@ -61,12 +72,7 @@ const char *registered_temporary(void) { return temporary.path; }
 static void remove_registered(void)
 {
     if (!temporary.path) return;
-    /* A directory on the path may be a link now, or no link any more: but the temporary directory
-     * that is open knows where it is. */
-    const int at = temporary.locked_fd < 0 ? -1 : openat(temporary.locked_fd, "..", PARENT_FLAGS);
-    const int error =
-        at < 0 ? remove_tree(AT_FDCWD, temporary.path) : remove_tree(at, base_name(temporary.path));
-    if (at >= 0) close(at);
+    const int error = remove_tree(temporary.dir, base_name(temporary.path), &temporary.seen);
     if (!error) note_left(NULL);
     else say(temporary.path, "cannot be removed: %s", strerror(error));
 }
@@ -75,7 +81,7 @@ void remove_temporary(void)
 {
     lock_temporary();
     remove_registered();
-    register_temporary(NULL);
+    forget_temporary();
     unlock_temporary();
 }
 
@@ -165,19 +171,6 @@ void watch_signals(void)
     else pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
 }
 
-static char *temporary_name_in(const char *directory)
-{
-    return join_path(directory, ".lmc-XXXXXX");
-}
-
-char *temporary_name_beside(const char *path)
-{
-    char *directory = directory_of(path), *name = temporary_name_in(directory);
-    free(directory);
-    return name;
-}
-
-/* mkstemp() replaces the Xs by these */
 static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
 void draw_temporary_name(char name[12])
@@ -214,45 +207,43 @@ static int has_descriptor_name(int fd)
     return fstat(fd, &st) == 0 && stat(name, &by_name) == 0 && same_file(&st, &by_name);
 }
 
-int open_unnamed(const char *path, int *fd)
+int open_unnamed(int dir, int *fd)
 {
     int error = ENOSYS;
     *fd = -1;
 #ifdef O_TMPFILE
-    char *directory = directory_of(path);
-    *fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    *fd = openat(dir, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
     error = *fd < 0 ? errno : 0;
-    free(directory);
 #endif
-    (void)path;
+    (void)dir;
     if (error || has_descriptor_name(*fd)) return error;
     close(*fd);
     return ENOSYS;
 }
 
-int link_unnamed(int fd, const char *path)
+int link_unnamed(int fd, const struct spot *at)
 {
     char name[40];
     name_descriptor(name, fd);
-    return linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+    return linkat(AT_FDCWD, name, at->dir, at->name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
 /* Locks a file or directory with a temporary name while its process runs. Without the lock,
  * say_left_behind() may report it while it is in use. */
 static void lock_made(int fd) { (void)!flock(fd, LOCK_EX | LOCK_NB); }
 
-/* Makes a directory, and opens it, below a descriptor: what is made is what is opened. path: its
- * path, which gets its name. 0 or errno. */
-static int make_directory(int parent, char *path, int *fd)
+/* Makes a file or directory of a new name, and opens it. name: gets the name. 0 or errno. */
+static int make_temporary(int dir, enum temporary_kind kind, char *name, int *fd)
 {
-    char *name = path + strlen(path) - 11;
+    const int is_file = kind == TEMPORARY_FILE;
     int result;
     do {
         draw_temporary_name(name);
-        result = mkdirat(parent, name, 0700);
-    } while (result != 0 && errno == EEXIST);
-    if (result != 0) return errno;
-    *fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        result = is_file ? *fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
+                         : mkdirat(dir, name, 0700);
+    } while (result < 0 && errno == EEXIST);
+    if (result < 0) return errno;
+    if (!is_file) *fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return 0;
 }
 
@@ -292,54 +283,63 @@ void say_left_behind(const char *path)
     free(directory);
 }
 
-int create_temporary(const char *path, int *fd, const char **name)
+int fail_beside(const char *path, int error, enum temporary_kind kind)
 {
-    char *made = temporary_name_beside(path), *above = directory_of(path);
-    const int parent = open(above, PARENT_FLAGS);
-    int error = parent < 0 ? errno : 0, opened = -1;
-    free(above);
+    if (error == ENOENT) {
+        char *directory = directory_of(path);
+        const int code = fail(CODE_ERROR, path, "cannot create it: there is no directory %.400s%s",
+                              directory, hint_for_url(path, error));
+        free(directory);
+        return code;
+    }
+    return fail_errno(path, error,
+                      kind == TEMPORARY_FILE ? "cannot create a file beside it"
+                                             : "cannot create a directory beside it");
+}
+
+int create_temporary(const struct spot *beside, const char *path, enum temporary_kind kind, int *fd,
+                     const char **name)
+{
+    char *directory = directory_of(path), *made = join_path(directory, ".lmc-XXXXXX");
+    const int dir = openat(beside->dir, ".", PARENT_FLAGS);
+    int error = dir < 0 ? errno : 0;
+    free(directory);
+    *fd = -1;
     lock_temporary();
-    if (!error && fd) error = (*fd = mkstemp(made)) >= 0 ? 0 : errno;
-    else if (!error) error = make_directory(parent, made, &opened);
+    if (!error) error = make_temporary(dir, kind, made + strlen(made) - 11, fd);
     if (!error) {
-        register_temporary(made);
-        temporary.locked_fd = opened; /* a file is locked by its own descriptor */
-        lock_made(fd ? *fd : opened);
+        register_temporary(made, dir);
+        memset(&temporary.seen, 0, sizeof temporary.seen);
+        if (*fd < 0 || fstat(*fd, &temporary.seen) != 0) error = errno;
+        else lock_made(*fd);
+        *name = made;
+    } else if (dir >= 0) {
+        close(dir);
     }
     unlock_temporary();
-    if (parent >= 0) close(parent);
-    if (error) {
-        free(made);
-        if (error == ENOENT) {
-            char *directory = directory_of(path);
-            const int code =
-                fail(CODE_ERROR, path, "cannot create it: there is no directory %.400s%s",
-                     directory, hint_for_url(path, error));
-            free(directory);
-            return code;
-        }
-        return fail_errno(path, error,
-                          fd ? "cannot create a file beside it"
-                             : "cannot create a directory beside it");
-    }
-    *name = made;
-    return CODE_OK;
+    if (!error) return CODE_OK;
+    if (*name == made) remove_temporary();
+    else free(made);
+    return fail_beside(path, error, kind);
 }
 
 int open_scratch(const char *beside, int *fd)
 {
     const char *scratch = getenv("TMPDIR");
-    char *directory = scratch && *scratch ? copy_text(scratch) : directory_of(beside),
-         *path = temporary_name_in(directory);
-    int code = CODE_OK;
-    lock_temporary(); /* so that no signal ends lmc before the name is removed */
-    *fd = mkstemp(path);
-    if (*fd >= 0) unlink(path);
-    else
-        code = fail_errno(directory, errno,
-                          "cannot put a scratch file there; TMPDIR names another directory for it");
-    unlock_temporary();
-    free(path);
+    char *directory = scratch && *scratch ? copy_text(scratch) : directory_of(beside), name[12];
+    const int dir = open(directory, PARENT_FLAGS);
+    int error = dir < 0 ? errno : open_unnamed(dir, fd);
+    if (error && dir >= 0) {
+        lock_temporary(); /* so that no signal ends lmc before the name is removed */
+        error = make_temporary(dir, TEMPORARY_FILE, name, fd);
+        if (!error) unlinkat(dir, name, 0);
+        unlock_temporary();
+    }
+    if (dir >= 0) close(dir);
+    const int code =
+        error ? fail_errno(directory, error,
+                           "cannot put a scratch file there; TMPDIR names another directory for it")
+              : CODE_OK;
     free(directory);
     return code;
 }

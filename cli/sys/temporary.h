@@ -12,8 +12,7 @@
 
 #include "platform.h"
 
-/* Called with the lock held. Frees the old path, and owns the new one (NULL: none). */
-void register_temporary(char *path);
+#include "spot.h"
 
 /* Between these two calls no signal ends the process, and the temporary is not removed. */
 void lock_temporary(void);
@@ -21,6 +20,13 @@ void unlock_temporary(void);
 
 /* The path that is registered; NULL: none. Called with the lock held. */
 const char *registered_temporary(void);
+
+/* Registers nothing, as what was registered has got its own name. Called with the lock held. */
+void forget_temporary(void);
+
+/* What is registered is now this, in the same directory, with that temporary name ("": with the
+ * same one). Called with the lock held. */
+void change_temporary(const char name[12], const struct stat *seen);
 
 /* Removes what is registered, file or tree, and registers nothing. */
 void remove_temporary(void);
@@ -35,24 +41,28 @@ void say_last_words(void);
 /* To be called before any other thread is started: all threads inherit the mask. */
 void watch_signals(void);
 
-/* A pattern for mkstemp() or mkdtemp() in the directory of path. To be freed. */
-char *temporary_name_beside(const char *path);
-
-/* Draws a name like those. Does not allocate. */
+/* Draws a name. Does not allocate. */
 void draw_temporary_name(char name[12]);
 
-/* Whether path, or a directory above it, has a name like those of temporary_name_beside(). */
+/* Whether path, or a directory above it, has such a name. */
 int is_temporary_name(const char *path);
 
-/* Creates a file without a name in the directory of path. It vanishes when it is closed, unless
+/* Creates a file without a name in a directory. It vanishes when it is closed, unless
  * link_unnamed() has named it. 0 or errno: the system, or this file system, has no such files. */
-int open_unnamed(const char *path, int *fd);
+int open_unnamed(int dir, int *fd);
 
 /* Gives such a file a name that does not exist yet. 0 or errno. */
-int link_unnamed(int fd, const char *path);
+int link_unnamed(int fd, const struct spot *at);
 
-/* Creates and registers beside path a temporary file, open as *fd, or a directory (fd NULL). */
-int create_temporary(const char *path, int *fd, const char **name);
+enum temporary_kind { TEMPORARY_FILE, TEMPORARY_DIRECTORY };
+
+/* Creates and registers a temporary file or directory in the directory of a spot, whose path is
+ * `path`. *fd: it, open. *name: its path, valid while it is registered. */
+int create_temporary(const struct spot *beside, const char *path, enum temporary_kind kind, int *fd,
+                     const char **name);
+
+/* Reports that nothing can be created beside path. */
+int fail_beside(const char *path, int error, enum temporary_kind kind);
 
 /* Reports temporary files and directories beside path that no process uses any more, as kill -9
  * leaves them. They are not removed: somebody may want them. */

@@ -65,21 +65,22 @@ void open_up(int at, const char *name, const struct stat *seen);
  * All functions return 0 or errno. They report only what they could not undo.
  */
 
-/* Moves a file or tree to a path that must not exist, by one call if the system can. Else a file
- * gets the name by a hard link; or, if that is impossible, an empty file does, which rename()
- * replaces. */
-int move_without_overwriting(const char *from, const char *to);
+/* Moves a file or tree from a name in a directory to one in another, where it must not exist, by
+ * one call if the system can. Else a file gets the name by a hard link; or, if that is impossible
+ * or may_link is 0, an empty file does, which rename() replaces. If `from` is not ours, the system
+ * may allow a link to it, and then to remove neither the file nor the link: so it is in directories
+ * with the sticky bit. */
+int move_name(int from_dir, const char *from, int to_dir, const char *to, int may_link);
 
-/* The same for two names in one directory. may_link 0: no hard link is made. If `from` is not ours,
- * the system may allow a link to it, and then to remove neither the file nor the link: so it is in
- * directories with the sticky bit. */
-int move_below(int directory, const char *from, const char *to, int may_link);
+/* The same in one directory. */
+int move_below(int dir, const char *from, const char *to, int may_link);
 
-/* Exchanges two names, by one call if the system can. Else *is_aside: `to` was moved to `aside`. */
-int exchange_names(const char *from, const char *to, char *aside, int *is_aside);
+/* Exchanges two names in a directory, by one call if the system can. Else `to` was moved aside, to
+ * the temporary name that is drawn; "": it was not. */
+int exchange_names(int dir, const char *from, const char *to, char aside[12]);
 
-/* Removes the file or tree at path, below a descriptor or AT_FDCWD, however deep it is. Follows no
- * link that the path names or that is below it, and enters no mounted file systems. After an error,
- * goes on with the rest, and returns the error. This includes lack of memory, which may be the
- * reason for the call: so it does not end the process. */
-int remove_tree(int at, const char *path);
+/* Removes the file or tree of that name in a directory, however deep it is, if it is the one that
+ * was seen; else ENOENT. Follows no link, and enters no mounted file systems. After an error, goes
+ * on with the rest, and returns the error. This includes lack of memory, which may be the reason
+ * for the call: so it does not end the process. */
+int remove_tree(int dir, const char *name, const struct stat *seen);

@@ -142,7 +142,7 @@ static int update_target_links(struct apply *a, const struct archive *archive)
     struct links links;
     if (!a->is_tree) return CODE_OK;
     if (read_links(&links, archive->reader) != 0) return fail_bad_links(archive->name);
-    int code = update_links(a->path, &links, archive->reader, archive->name, &a->n_links);
+    int code = update_links(a->lock, a->path, &links, archive->reader, archive->name, &a->n_links);
     free_links(&links);
     return code;
 }
@@ -234,7 +234,7 @@ static void keep_last(struct apply *a, const struct archive *delta)
     }
     a->last = *delta;
     a->has_last = 1;
-    open_place(&a->last_place, a->path, get_last_file, a, 0);
+    open_place(&a->last_place, a->path, directory_of_target(a), get_last_file, a, 0);
     const lmc_base view = {
         snapshot_info(a->last.reader).n_files, get_last_file, read_last, a, {0, 0}};
     a->last_view = view;
@@ -297,12 +297,12 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
 }
 
 /* w: delta and journal are set. *status: the library's; LMC_ERR_BASE_WRONG is not reported. */
-static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
+static int rewrite_target(struct rewrite *w, const struct place *target, enum lmc_status *status)
 {
     lmc_restore_options options = LMC_RESTORE_OPTIONS();
     const lmc_stream stream = {stream_delta, w, {0, 0}};
     int code;
-    open_place(&w->reading, root, get_delta_file, w->delta, 0);
+    open_place(&w->reading, target->root, target->dir, get_delta_file, w->delta, 0);
     options.parallel = &w->delta->o->parallel;
     options.user = w;
     options.begin_file = rewrite_begin;
@@ -343,7 +343,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum target lo
     enum lmc_status status;
     uint64_t total = total_of_files(delta->reader);
     const int is_resumed = look == TARGET_HALF;
-    open_place(&writing, a->path, get_delta_file, delta, 1);
+    open_place(&writing, a->path, directory_of_target(a), get_delta_file, delta, 1);
     writing.is_strict = !a->o->force;
     j->target = &writing;
     j->target_name = a->name;
@@ -359,14 +359,14 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum target lo
             delta->name, (unsigned long long)j->n_handed, (unsigned long long)total);
     w.delta = delta;
     w.journal = j;
-    code = rewrite_target(&w, a->path, &status);
+    code = rewrite_target(&w, &writing, &status);
     if (code == CODE_BASE && status == LMC_ERR_BASE_WRONG) {
         *is_wrong = !j->is_touched;
         if (j->is_touched) code = fail_half(a, j, delta->name);
     }
     if (code == CODE_OK) code = flush_journal(j);
     code = worse(code, close_place(&writing));
-    if (code == CODE_OK) code = set_all_attributes(a->path, delta, !a->o->force);
+    if (code == CODE_OK) code = set_all_attributes(a, delta);
     if (code == CODE_OK || (!j->is_touched && !is_resumed)) /* done, or never begun */
         code = worse(code, remove_journal(j));
     else if (status != LMC_ERR_BASE_WRONG)
@@ -390,7 +390,8 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
         code = open_snapshot_source(&s, d->path, &o);
         if (code == CODE_OK) code = run_restore(&r, &s, base);
         if (code == CODE_OK) code = check_bases(&o);
-        if (code == CODE_OK && r.is_tree) code = make_links(r.tree.root, &r.again.links, d->name);
+        if (code == CODE_OK && r.is_tree)
+            code = make_links(r.tree.root_fd, &r.again.links, d->name);
         if (code != CODE_OK) {
             discard_restore(&r);
         } else if (r.is_tree) { /* all listed files were the base's, and may be removed */
@@ -450,7 +451,7 @@ static int find_interrupted(struct apply *a, size_t *number)
 {
     struct journal *const j = &a->journal;
     unsigned char header[JOURNAL_HEADER_SIZE];
-    int code = open_journal(j, name_journal(a->path));
+    int code = open_journal(j, name_journal(a->path), a->at.dir);
     for (size_t i = 0; i < a->n_deltas && code == CODE_OK && j->state == JOURNAL_OTHER; i++) {
         struct archive archive;
         code = open_delta(a, &a->deltas[i], &archive, NULL);
@@ -515,7 +516,7 @@ int apply_deltas(const struct options *o)
     struct apply a = {0};
     a.o = o;
     a.name = o->names[n - 1];
-    a.lock = a.journal.fd = -1;
+    a.lock = a.journal.fd = a.at.dir = -1;
     a.base_options = *o;
     a.base_options.bases = &a.bases;
     a.n_deltas = n - 1;
@@ -536,6 +537,8 @@ int apply_deltas(const struct options *o)
     free_bases(&a.bases);
     free(a.deltas);
     free_journal(&a.journal);
+    release_directory(a.at.dir);
+    close_spot(&a.at);
     free(a.path);
     return code;
 }

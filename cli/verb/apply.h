@@ -6,6 +6,7 @@
 #include "../sys/platform.h"
 #include "../input/archive.h"
 #include "../input/options.h"
+#include "../sys/spot.h"
 
 /* -- the side file: so a crash does no harm while a delta is applied in place --
  *
@@ -70,6 +71,7 @@
 
 struct place {
     const char *root; /* a directory, or the file of a snapshot of one file */
+    int dir;          /* that directory, or the one that the file is in */
     const lmc_file *(*get_file)(void *user, size_t number);
     void *user;
     int may_write;
@@ -79,9 +81,9 @@ struct place {
     int is_written; /* to the open file, and not synced since */
 };
 
-/* Opens no file yet. root and user must outlive the place; get_file: as in lmc_base. */
-void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
-                void *user, int may_write);
+/* Opens no file yet. root, dir and user must outlive the place; get_file: as in lmc_base. */
+void open_place(struct place *p, const char *root, int dir,
+                const lmc_file *(*get_file)(void *, size_t), void *user, int may_write);
 
 /* Closes the open file, and syncs it first if it was written to. */
 int close_place(struct place *p);
@@ -102,6 +104,7 @@ struct patches {
 
 struct journal {
     char *path;
+    int dir;                  /* the directory that it is in */
     const char *target_name;  /* for the message if a signal ends the process; NULL: none */
     enum journal_state state; /* of the side file that was found */
     char *found_name;         /* of its delta, for messages; NULL: unknown */
@@ -140,9 +143,10 @@ int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
 int read_through_journal(const struct journal *j, struct place *reading, size_t number,
                          uint64_t offset, unsigned char *dst, size_t size);
 
-/* path: of the side file; the journal owns this string from now on. Opens the side file, if there
- * is one, and reads its header. The journal is to be freed even after an error. */
-int open_journal(struct journal *j, char *path);
+/* path: of the side file; the journal owns this string from now on. dir: the directory that it is
+ * in, which must stay open. Opens the side file, if there is one, and reads its header. The journal
+ * is to be freed even after an error. */
+int open_journal(struct journal *j, char *path, int dir);
 
 void free_journal(struct journal *j);
 
@@ -171,8 +175,9 @@ struct apply {
     const struct options *o;
     const char *name; /* of the target */
     char *path;       /* with links resolved, as the target itself may be replaced */
+    struct spot at;
     struct stat st;
-    int is_tree, lock;
+    int is_tree, lock; /* lock: the target, open */
     struct delta *deltas;
     size_t n_deltas;
     size_t n_links; /* changed links, if all files were right already */
@@ -195,8 +200,14 @@ int holds_result(const struct base *b, const struct archive *delta);
 int check_files(const struct apply *a, const struct archive *delta, enum target look,
                 int *is_wrong);
 
-/* Goes from the leaves to the root: a mode may deny access below. is_strict: follows no links. */
-int set_all_attributes(const char *root, const struct archive *delta, int is_strict);
+/* The directory of the target, or the one that it is in if it is a file: open. */
+int directory_of_target(const struct apply *a);
+
+/* Opens a file of the target, "" if that is one. is_strict: follows no links. -1 and errno. */
+int open_in_target(int dir, const char *root, const char *path, int is_strict, int flags);
+
+/* Goes from the leaves to the root: a mode may deny access below. */
+int set_all_attributes(const struct apply *a, const struct archive *delta);
 
 /* Locks the target against other processes of lmc apply. Fails if one has replaced it meanwhile. */
 int lock_target(struct apply *a);

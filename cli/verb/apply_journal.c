@@ -25,11 +25,12 @@ static const unsigned char journal_magic[8] = {0x8C, 'L', 'M', 'C', 'a', 'p', 'l
 
 /* -- files of the target -- */
 
-void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
-                void *user, int may_write)
+void open_place(struct place *p, const char *root, int dir,
+                const lmc_file *(*get_file)(void *, size_t), void *user, int may_write)
 {
     memset(p, 0, sizeof *p);
     p->root = root;
+    p->dir = dir;
     p->get_file = get_file;
     p->user = user;
     p->may_write = may_write;
@@ -77,15 +78,13 @@ static int go_to_file(struct place *p, size_t number)
     if (p->fd >= 0 && p->number == number) return CODE_OK;
     int code = close_place(p);
     if (code != CODE_OK) return code;
-    char *path = join_path(p->root, below);
     p->number = number;
-    p->fd = p->is_strict ? open_below(p->root, below, flags) : open(path, flags);
+    p->fd = open_in_target(p->dir, p->root, below, p->is_strict, flags);
     int error = p->fd < 0 ? errno : check_opened(p);
-    free(path);
     if (!error) return CODE_OK;
     if (p->fd >= 0) close(p->fd);
     p->fd = -1;
-    return fail_place(p, number, error == ELOOP ? -1 : error, "cannot open it");
+    return fail_place(p, number, error == ELOOP || error == ENOTDIR ? -1 : error, "cannot open it");
 }
 
 int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_t size)
@@ -294,6 +293,7 @@ int begin_journal(struct journal *j, struct archive *delta, uint64_t total)
 static int create_journal(struct journal *j, uint64_t capacity)
 {
     struct output out;
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
     int code = open_output(&out, j->path, NULL, 1), error, fd = -1;
     struct attributes a = {0};
     if (code != CODE_OK) return code;
@@ -311,10 +311,10 @@ static int create_journal(struct journal *j, uint64_t capacity)
     a.mode = 0600;
     code = commit_output(&out, &a);
     /* opened by name: commit_output may have copied the output to a new file */
-    if (code == CODE_OK && (fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)) < 0)
+    if (code == CODE_OK && (fd = openat(j->dir, base_name(j->path), flags)) < 0)
         code = fail_journal(j, errno, "cannot write it");
     if (code != CODE_OK && j->fd < 0) /* the side file may exist already, but no slot is in it */
-        unlink(j->path);
+        unlinkat(j->dir, base_name(j->path), 0);
     if (code == CODE_OK && j->fd >= 0) close(j->fd);
     if (code == CODE_OK) j->fd = fd;
     j->number = 0;
@@ -357,7 +357,7 @@ static int settle_journal(struct journal *j)
     } else {
         error = sync_data(j->fd);
     }
-    if (code == CODE_OK && !error) error = sync_directory_of(j->path);
+    if (code == CODE_OK && !error) error = sync_directory_at(j->dir);
     return error ? fail_journal(j, error, "cannot sync it") : code;
 }
 
@@ -435,7 +435,7 @@ void free_journal(struct journal *j)
 int remove_journal(struct journal *j)
 {
     if (j->fd < 0) return CODE_OK;
-    int error = unlink(j->path) == 0 ? sync_directory_of(j->path) : errno;
+    int error = unlinkat(j->dir, base_name(j->path), 0) == 0 ? sync_directory_at(j->dir) : errno;
     close(j->fd);
     j->fd = -1;
     return error ? fail_journal(j, error, "cannot remove it") : CODE_OK;
@@ -467,14 +467,15 @@ static int read_journal_header(struct journal *j)
     return CODE_OK;
 }
 
-int open_journal(struct journal *j, char *path)
+int open_journal(struct journal *j, char *path, int dir)
 {
     struct stat st;
     memset(j, 0, sizeof *j);
     j->path = path;
+    j->dir = dir;
     j->old = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
     j->patched = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
-    j->fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    j->fd = openat(dir, base_name(path), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (j->fd < 0) return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return fail(

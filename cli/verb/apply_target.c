@@ -22,21 +22,42 @@ int holds_result(const struct base *b, const struct archive *delta)
     return same;
 }
 
-/* Checks a file before it is changed: without -f it must be no link and have no other names. */
-static int check_file(const struct apply *a, const char *full, enum target look)
+int directory_of_target(const struct apply *a) { return a->is_tree ? a->lock : a->at.dir; }
+
+int open_in_target(int dir, const char *root, const char *path, int is_strict, int flags)
 {
+    if (!*path) return openat(dir, base_name(root), flags | O_NOFOLLOW | O_CLOEXEC);
+    return is_strict ? open_below(dir, path, flags) : openat(dir, path, flags | O_CLOEXEC);
+}
+
+/* Gives the owner of a file the right to change it; its mode is set at the end. */
+static void make_writable(int dir, const char *path, int is_strict)
+{
+    const int parent = is_strict ? open_parent(dir, path, 0) : openat(dir, ".", PARENT_FLAGS);
+    const char *const name = is_strict ? base_name(path) : path;
     struct stat st;
-    if (lstat(full, &st) != 0) return fail_errno(full, errno, "cannot access it");
+    if (parent < 0) return;
+    if (fstatat(parent, name, &st, is_strict ? AT_SYMLINK_NOFOLLOW : 0) == 0)
+        (void)set_mode_of_seen(parent, name, &st, (st.st_mode & 07777) | 0600);
+    close(parent);
+}
+
+/* Checks a file before it is changed: without -f it must be no link and have no other names. */
+static int check_file(const struct apply *a, const char *path, const char *full, enum target look)
+{
+    const int dir = directory_of_target(a), is_strict = !a->o->force;
+    struct stat st;
+    if (fstatat(dir, *path ? path : a->at.name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return fail_errno(full, errno, "cannot access it");
     if (!a->o->force && (S_ISLNK(st.st_mode) || st.st_nlink > 1))
         return fail(CODE_ERROR, full,
                     "%s would be changed, too; use -f if that is meant, or give a copy",
                     S_ISLNK(st.st_mode) ? "is a link: the file that it points to"
                                         : "has other names (hard links): they");
-    int fd = open(full, O_RDWR | O_CLOEXEC);
-    if (fd < 0 && errno == EACCES && (a->o->force || look == TARGET_HALF) &&
-        stat(full, &st) == 0) { /* its mode is set at the end */
-        (void)set_mode_of_seen(AT_FDCWD, full, &st, (st.st_mode & 07777) | 0600);
-        fd = open(full, O_RDWR | O_CLOEXEC);
+    int fd = open_in_target(dir, a->path, path, is_strict, O_RDWR);
+    if (fd < 0 && errno == EACCES && (a->o->force || look == TARGET_HALF)) {
+        make_writable(dir, *path ? path : a->at.name, is_strict);
+        fd = open_in_target(dir, a->path, path, is_strict, O_RDWR);
     }
     if (fd < 0 && errno == EACCES && !a->o->force && (st.st_mode & 0200) == 0)
         return fail(CODE_ERROR, full, "is read-only; use -f to change it all the same");
@@ -86,7 +107,7 @@ int check_files(const struct apply *a, const struct archive *delta, enum target 
     for (size_t i = 0; i < all.n_files && code == CODE_OK && !*is_wrong; i++)
         if (files[i]->kind == LMC_FILE_REGULAR) {
             char *full = join_path(a->path, files[i]->path);
-            code = check_file(a, full, look);
+            code = check_file(a, files[i]->path, full, look);
             free(full);
         }
     free((void *)files);
@@ -94,13 +115,14 @@ int check_files(const struct apply *a, const struct archive *delta, enum target 
 }
 
 /* Sets the mode and time that the delta has; the owner stays. */
-static int set_delta_attributes(const char *root, const char *full, const lmc_file *file,
-                                int is_strict)
+static int set_delta_attributes(const struct apply *a, const char *full, const lmc_file *file)
 {
     struct attributes attributes = attributes_of_file(file);
     struct stat st;
     if (!file->has_mode && !file->has_mtime) return CODE_OK;
-    int fd = is_strict ? open_below(root, file->path, O_RDONLY) : open(full, O_RDONLY | O_CLOEXEC);
+    int fd = a->is_tree && !*file->path ? dup(a->lock)
+                                        : open_in_target(directory_of_target(a), a->path,
+                                                         file->path, !a->o->force, O_RDONLY);
     int error = fd < 0 || fstat(fd, &st) != 0 ? errno : 0;
     if (!file->has_mode && !error) {
         attributes.has_mode = 1;
@@ -112,14 +134,14 @@ static int set_delta_attributes(const char *root, const char *full, const lmc_fi
     return error ? fail_errno(full, error, "cannot set its mode and time") : CODE_OK;
 }
 
-int set_all_attributes(const char *root, const struct archive *delta, int is_strict)
+int set_all_attributes(const struct apply *a, const struct archive *delta)
 {
     const lmc_base all = files_of_archive(delta);
     const lmc_file **files = sort_files(&all);
     int code = CODE_OK;
     for (size_t i = all.n_files; i && i-- && code == CODE_OK;) {
-        char *full = join_path(root, files[i]->path);
-        code = set_delta_attributes(root, full, files[i], is_strict);
+        char *full = join_path(a->path, files[i]->path);
+        code = set_delta_attributes(a, full, files[i]);
         free(full);
     }
     free((void *)files);
@@ -130,14 +152,14 @@ int lock_target(struct apply *a)
 {
     struct stat st;
     if (a->lock >= 0) close(a->lock);
-    a->lock = open(a->path, O_RDONLY | O_CLOEXEC);
+    a->lock = openat(a->at.dir, a->at.name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (a->lock < 0 || fstat(a->lock, &a->st) != 0)
         return fail_errno(a->name, errno, "cannot open it");
     if (flock(a->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return fail(CODE_ERROR, a->name,
                     "is in use by another lmc apply, or locked by another program; try again when "
                     "that has ended");
-    if (stat(a->path, &st) != 0 || !same_file(&st, &a->st))
+    if (look_at_spot(&a->at, &st) != 0 || !same_file(&st, &a->st))
         return fail(CODE_ERROR, a->name, "was replaced at this moment; try again");
     return CODE_OK;
 }
@@ -155,6 +177,9 @@ int open_target(struct apply *a)
             "is neither a file nor a directory, and a delta can be applied only to one of them");
     if (strcmp(a->path, "/") == 0)
         return fail(CODE_ERROR, a->name, "cannot be a target: its side file would be beside it");
+    error = open_spot(&a->at, a->path);
+    if (error) return fail_errno(a->name, error, "cannot open the directory that it is in");
+    hold_directory_of(a->path, a->at.dir, 0);
     if (lock_target(a) != CODE_OK) return CODE_ERROR;
     if (!a->is_tree && begins_as_snapshot(a->lock, &error))
         return fail(CODE_ERROR, a->name,

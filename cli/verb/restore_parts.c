@@ -305,11 +305,8 @@ static int extract_entry(struct extraction *x, size_t number, const char *path)
 /* Whether the path was restored already: "latest" and "latest/config.json" may both be named. */
 static int is_made(const struct extraction *x, const char *path)
 {
-    char *made = x->tree.root ? join_path(x->tree.root, path) : NULL;
     struct stat st;
-    const int result = made && lstat(made, &st) == 0 && S_ISREG(st.st_mode);
-    free(made);
-    return result;
+    return x->tree.root && look_below(x->tree.root_fd, path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 /* Restores what a link leads to, unless it is there already: at its own path, or at the link's. */
@@ -371,7 +368,7 @@ static int make_wanted_links(struct extraction *x)
         if (first != list[i]->path) add_link_record(&x->made, LINK_HARD, list[i]->path, first);
     }
     free((void *)list);
-    return code == CODE_OK && x->made.n ? make_links(x->tree.root, &x->made, x->archive.name)
+    return code == CODE_OK && x->made.n ? make_links(x->tree.root_fd, &x->made, x->archive.name)
                                         : code;
 }
 

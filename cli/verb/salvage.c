@@ -324,18 +324,17 @@ static int conclude(const struct salvage *s)
 static int close_part(struct salvage *s, const lmc_file *file, const char *directory,
                       const char *path, char **where)
 {
-    char *to = directory ? join_path(directory, path) : NULL, *old = join_path(s->tree.root, PART),
-         *new = to ? join_path(s->tree.root, to) : NULL;
+    char *to = directory ? join_path(directory, path) : NULL;
+    const int root = s->tree.root_fd;
     int code = end_tree_file(&s->tree, file), error = 0;
     if (code == CODE_OK && to) error = enter_made(&s->tree.made, to);
     lock_temporary();
-    if (code == CODE_OK && !error)
-        error = to ? move_without_overwriting(old, new) : unlink(old) == 0 ? 0 : errno;
+    if (code == CODE_OK && !error && to)
+        error = move_name(root, PART, s->tree.made.fd, base_name(to), 1);
+    else if (code == CODE_OK && !error) error = unlinkat(root, PART, 0) == 0 ? 0 : errno;
     unlock_temporary();
     if (error) code = fail_made(&s->tree.made, s->tree.target, path, error);
     *where = to;
-    free(old);
-    free(new);
     return code;
 }
 
@@ -519,7 +518,8 @@ static int open_with_base(struct salvage *s)
 static void salvage_links(struct salvage *s)
 {
     struct links links, symbolic = {0};
-    char *root;
+    const int root = s->tree.root_fd;
+    int whole = -1;
     if (read_links(&links, s->archive.reader) != 0)
         say(s->archive.name, "has a damaged list of links, which is left out");
     for (size_t i = 0; i < links.n; i++) { /* hard links are files here */
@@ -527,11 +527,13 @@ static void salvage_links(struct salvage *s)
         if (l->type == LINK_HARD) continue;
         add_link_record(&symbolic, l->type, l->path, l->target);
     }
-    root = join_path(s->tree.root, "whole");
-    if (symbolic.n && (mkdir(root, 0777) == 0 || errno == EEXIST))
-        (void)make_links(root, &symbolic, s->archive.name); /* failures were reported */
+    if (symbolic.n && (mkdirat(root, "whole", 0777) == 0 || errno == EEXIST))
+        whole = openat(root, "whole", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (whole >= 0) {
+        (void)make_links(whole, &symbolic, s->archive.name); /* failures were reported */
+        close(whole);
+    }
     free_links(&symbolic);
-    free(root);
     free_links(&links);
 }
 

@@ -151,7 +151,7 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     e->time = (int64_t)t.tv_sec;
     e->seen = c->look.state;
     e->has_seen = 1;
-    if (lstat(e->path, &st) == 0)
+    if (fstatat(s->dir, base_name(e->path), &st, AT_SYMLINK_NOFOLLOW) == 0)
         return fail(CODE_ERROR, e->path,
                     "is there already, but not in the list; move it away, or take it in with 'lmc "
                     "series DIR rebuild'");
@@ -162,7 +162,7 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     if (code != CODE_OK) { /* if undoing fails, the next command does it */
         const int error = take_output_error();
         *is_stuck = error == ENOSPC || error == EDQUOT;
-        if (is_made && unlink(e->path) != 0)
+        if (is_made && unlinkat(s->dir, base_name(e->path), 0) != 0)
             return worse(code, fail_errno(e->path, errno, "cannot remove it"));
         drop_entries(s, STATE_ADDING, NULL);
         return worse(code, save_manifest(s));
@@ -474,6 +474,7 @@ static int watch_once(struct watch *w, int *is_fatal)
     else init_series(&s, w->o);
     if (s.lock_fd >= 0) close(s.lock_fd); /* add takes its own lock */
     s.lock_fd = -1;
+    release_directory(s.dir); /* and holds the directory */
     *is_fatal = code != CODE_OK;
     w->is_stuck = 0;
     w->n_ahead = 0;

@@ -43,7 +43,7 @@ void init_series(struct series *s, const struct options *o)
     memset(s, 0, sizeof *s);
     s->o = o;
     s->directory = o->directory;
-    s->lock_fd = -1;
+    s->dir = s->lock_fd = -1;
     s->every = DEFAULT_EVERY;
     s->manifest_path = path_in_series(s->directory, MANIFEST_NAME, "");
     s->index = (struct series_index *)zeroed(1, sizeof *s->index);
@@ -100,6 +100,8 @@ void close_series(struct series *s)
     free(s->index);
     free(s->manifest_path);
     if (s->lock_fd >= 0) close(s->lock_fd); /* this unlocks */
+    release_directory(s->dir);
+    if (s->dir >= 0) close(s->dir);
 }
 
 /* -- finding -- */
@@ -226,7 +228,7 @@ void look_at_file(struct snapshot *e)
 {
     lmc_snapshot_info info;
     struct stat st;
-    const int error = stat(e->path, &st) == 0 ? 0 : errno;
+    const int error = stat_held(e->path, &st) == 0 ? 0 : errno;
     e->file = error == ENOENT ? FILE_MISSING : FILE_DAMAGED;
     if (error || probe_snapshot(e->path, &info) != LMC_OK) return;
     memcpy(e->found, info.fingerprint, LMC_FINGERPRINT_SIZE);
@@ -335,7 +337,7 @@ static int fail_no_manifest(const struct series *s)
 /* Reads series.json. *st: of the file. */
 static int read_manifest(struct series *s, struct stat *st)
 {
-    int fd = open(s->manifest_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error, code = CODE_OK;
+    int fd = open_held(s->manifest_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error, code = CODE_OK;
     size_t got;
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR
@@ -369,7 +371,7 @@ int load_manifest(struct series *s)
             is_other |= e->file != FILE_THERE;
         }
         /* the Python package may replace a file, and the list, between our two looks */
-        if (code != CODE_OK || !is_other || stat(s->manifest_path, &now) != 0 ||
+        if (code != CODE_OK || !is_other || stat_held(s->manifest_path, &now) != 0 ||
             same_state(&before, &now)) {
             measure_series(s);
             return code;
@@ -484,8 +486,8 @@ static int lock_series(struct series *s, int is_reader)
     const int flags = O_NOFOLLOW | O_CLOEXEC;
     char *path = join_path(s->directory, LOCK_NAME);
     int error, code = CODE_OK;
-    s->lock_fd = open(path, O_RDWR | O_CREAT | flags, 0666);
-    if (s->lock_fd < 0 && is_reader) s->lock_fd = open(path, O_RDONLY | flags);
+    s->lock_fd = openat(s->dir, LOCK_NAME, O_RDWR | O_CREAT | flags, 0666);
+    if (s->lock_fd < 0 && is_reader) s->lock_fd = openat(s->dir, LOCK_NAME, O_RDONLY | flags);
     error = s->lock_fd < 0 ? errno
             : is_reader    ? take_lock(s, LOCK_READERS, F_RDLCK)
                            : take_lock(s, LOCK_CHANGES, F_WRLCK);
@@ -509,11 +511,10 @@ int remove_temporaries(const struct series *s)
     int code = CODE_OK;
     for (size_t i = 0; i < names.n; i++) {
         const char *const name = names.entries[i].path;
-        char *path = is_temporary_name(name) ? join_path(s->directory, name) : NULL;
         struct stat st;
-        if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && unlink(path) != 0)
-            code = fail_errno(path, errno, "cannot remove it");
-        free(path);
+        if (is_temporary_name(name) && fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && unlinkat(s->dir, name, 0) != 0)
+            code = fail_errno(name, errno, "cannot remove it");
     }
     free_listing(&names);
     return error ? fail_errno(s->directory, error, "cannot read the directory") : code;
@@ -527,23 +528,23 @@ static int undo_unfinished(struct series *s)
     for (size_t i = 0; i < s->n && code == CODE_OK; i++)
         if (s->list[i].state == STATE_ADDING) {
             n++;
-            if (unlink(s->list[i].path) != 0 && errno != ENOENT)
+            if (unlinkat(s->dir, base_name(s->list[i].path), 0) != 0 && errno != ENOENT)
                 code = fail_errno(s->list[i].path, errno, "cannot remove it");
         }
     if (n == 0 || code != CODE_OK) return code;
-    error = sync_directory_of(s->manifest_path);
+    error = sync_directory_at(s->dir);
     if (error) return fail_errno(s->directory, error, "cannot sync it");
     drop_entries(s, STATE_ADDING, NULL);
     return save_manifest(s);
 }
 
 /* Puts a new directory on the disk, by syncing its parent. Needed before a source is removed. */
-static int sync_parent(const char *directory)
+static int sync_parent(const struct series *s)
 {
-    char *sibling = join_path(directory, "../" MANIFEST_NAME);
-    int error = sync_directory_of(sibling);
-    free(sibling);
-    return error ? fail_errno(directory, error, "cannot sync it") : CODE_OK;
+    const int parent = openat(s->dir, "..", PARENT_FLAGS);
+    const int error = parent < 0 ? errno : sync_directory_at(parent);
+    if (parent >= 0) close(parent);
+    return error ? fail_errno(s->directory, error, "cannot sync it") : CODE_OK;
 }
 
 int sync_snapshot(const struct series *s, const struct snapshot *e)
@@ -551,12 +552,19 @@ int sync_snapshot(const struct series *s, const struct snapshot *e)
     const char *const paths[] = {e->path, s->manifest_path};
     int error = 0;
     for (unsigned i = 0; i < 2 && !error; i++) {
-        const int fd = open(paths[i], O_RDONLY | O_CLOEXEC);
+        const int fd = openat(s->dir, base_name(paths[i]), O_RDONLY | O_CLOEXEC);
         error = fd < 0 ? errno : sync_file(fd);
         if (fd >= 0) close(fd);
     }
-    if (!error) error = sync_directory_of(e->path);
-    return error ? fail_errno(e->path, error, "cannot sync it") : sync_parent(s->directory);
+    if (!error) error = sync_directory_at(s->dir);
+    return error ? fail_errno(e->path, error, "cannot sync it") : sync_parent(s);
+}
+
+/* Whether there is a list, or something that may be one. errno: ENOENT, or that of the look. */
+static int has_manifest(const struct series *s)
+{
+    struct stat st;
+    return fstatat(s->dir, MANIFEST_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
 }
 
 int open_series(struct series *s, enum purpose purpose, const struct options *o)
@@ -566,10 +574,12 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
     init_series(s, o);
     if (purpose == TO_CREATE && mkdir(directory, 0777) != 0 && errno != EEXIST)
         return fail_errno(directory, errno, "cannot create the directory");
-    if (stat(directory, &st) != 0) return fail_errno(directory, errno, "cannot access it");
-    if (!S_ISDIR(st.st_mode))
+    s->dir = open(directory, PARENT_FLAGS);
+    if (s->dir < 0 && errno == ENOTDIR && stat(directory, &st) == 0)
         return fail(CODE_ERROR, directory, "is no directory, but a series must be one");
-    int is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
+    if (s->dir < 0) return fail_errno(directory, errno, "cannot access it");
+    hold_directory_of(s->manifest_path, s->dir, 0);
+    int is_there = has_manifest(s);
     const int is_new = !is_there && purpose == TO_CREATE;
     if (!is_there && (purpose < TO_CREATE || (is_new && contains_snapshots(directory, 0))))
         return fail_no_manifest(s);
@@ -577,9 +587,8 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
         return fail_errno(directory, errno, "cannot read the directory");
     int code = lock_series(s, purpose == TO_READ);
     if (code != CODE_OK) return code;
-    is_there = lstat(s->manifest_path, &st) == 0 ||
-               errno != ENOENT; /* another command may have created it meanwhile */
-    if (purpose == TO_CREATE && !is_there) return sync_parent(directory);
+    is_there = has_manifest(s); /* another command may have created it meanwhile */
+    if (purpose == TO_CREATE && !is_there) return sync_parent(s);
     if (purpose == TO_REBUILD) return CODE_OK;
     code = load_manifest(s);
     return code == CODE_OK && purpose != TO_READ ? undo_unfinished(s) : code;

@@ -84,6 +84,7 @@ struct series {
     const struct options *o;
     const char *directory; /* of o */
     char *manifest_path;
+    int dir;         /* the directory, open; -1: not yet */
     int lock_fd;     /* -1: none, as on a read-only file system */
     int is_replaced; /* a new list will replace it: damage is not reported */
     uint64_t every;  /* largest number of files in a chain */

@@ -176,12 +176,12 @@ static const struct snapshot *choose_new_base(const struct series *s, const stru
 
 /* Replaces the old file while readers are locked out. Both restore the same content. The new file
  * gets the present time: its size may be the same, and rsync compares only size and time. */
-static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
+static int replace_file(const struct series *s, struct snapshot *e)
 {
     int error = lock_out_readers(s);
-    if (!error) error = set_present_time(recoded);
-    if (!error && rename(recoded, e->path) != 0) error = errno;
-    if (!error) error = sync_directory_of(e->path);
+    if (!error) error = set_present_time(s->dir, RECODED_NAME);
+    if (!error && renameat(s->dir, RECODED_NAME, s->dir, base_name(e->path)) != 0) error = errno;
+    if (!error) error = sync_directory_at(s->dir);
     if (!error) error = let_in_readers(s);
     look_at_file(e);
     if (error) return fail_errno(e->path, error, "cannot put the new file there");
@@ -215,8 +215,8 @@ static int recode_entry(const struct series *s, struct snapshot *e)
         add_to_chain(&c, s, onto);
         code = check_recoded(e->path, recoded, &c.o);
         free_bases(&c.bases);
-        if (code == CODE_OK) code = replace_file(s, recoded, e);
-        if (code != CODE_OK) unlink(recoded);
+        if (code == CODE_OK) code = replace_file(s, e);
+        if (code != CODE_OK) unlinkat(s->dir, RECODED_NAME, 0);
     }
     free(recoded);
     return code;
@@ -256,7 +256,8 @@ static int remove_entry(const struct series *s, struct snapshot *e)
         if (code != CODE_OK)
             say(e->path, "should be removed, but is not the file that was added, so it stays; "
                          "remove it yourself, then 'lmc series DIR gc'");
-        else if (unlink(e->path) != 0) code = fail_errno(e->path, errno, "cannot remove it");
+        else if (unlinkat(s->dir, base_name(e->path), 0) != 0)
+            code = fail_errno(e->path, errno, "cannot remove it");
     }
     if (code == CODE_OK) e->file = FILE_MISSING;
     return code;
@@ -298,7 +299,7 @@ static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
         }
     if (code != CODE_OK) return code;
     say_freed(s, n, before, n_recoded);
-    if (!s->o->dry_run) error = sync_directory_of(s->manifest_path);
+    if (!s->o->dry_run) error = sync_directory_at(s->dir);
     return error ? fail_errno(s->directory, error, "cannot sync it") : CODE_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "verbs.h"
 
 #include "series_manifest.h"
+#include "../sys/spot.h"
 
 static int take_in_file(struct series *s, const char *file_name)
 {
@@ -14,10 +15,10 @@ static int take_in_file(struct series *s, const char *file_name)
                     fault);
     } else {
         struct snapshot *e = add_entry_to_series(s, name, NULL);
-        if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* opening a pipe would wait */
+        if (stat_held(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* opening a pipe would wait */
             code = fail(CODE_ERROR, e->path, "is no file; move it away");
         else code = read_fingerprint(e->path, e->fingerprint, &e->size, s->o);
-        e->time = stat(e->path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec : 0;
+        e->time = stat_held(e->path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec : 0;
         look_at_file(e);
     }
     free(name);
@@ -39,18 +40,21 @@ static int take_in_files(struct series *s)
     return code;
 }
 
-/* Gives the old list a second name, `old`. It keeps its own name until the new list replaces it. */
-static int keep_list(const char *path, const char *old)
+/* Gives the old list a second name. It keeps its own name until the new list replaces it. */
+static int keep_list(const struct series *s)
 {
+    static const char list[] = MANIFEST_NAME, old[] = MANIFEST_NAME ".old";
     struct stat st;
     int error = 0;
-    if (lstat(path, &st) != 0) /* no list: a copy that was kept earlier stays */
-        return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot access it");
-    if (unlink(old) != 0 && errno != ENOENT) error = errno;
-    if (!error && link(path, old) != 0 && errno != ENOENT &&
-        rename(path, old) != 0) /* no hard links here */
+    if (fstatat(s->dir, list, &st, AT_SYMLINK_NOFOLLOW) != 0) /* a copy that was kept stays */
+        return errno == ENOENT ? CODE_OK : fail_errno(s->manifest_path, errno, "cannot access it");
+    if (unlinkat(s->dir, old, 0) != 0 && errno != ENOENT) error = errno;
+    if (!error && linkat(s->dir, list, s->dir, old, 0) != 0 && errno != ENOENT &&
+        renameat(s->dir, list, s->dir, old) != 0) /* no hard links here */
         error = errno;
-    return error ? fail_errno(old, error, "cannot keep the old list by this name") : CODE_OK;
+    return error ? fail_errno(s->manifest_path, error,
+                              "cannot keep the old list as " MANIFEST_NAME ".old")
+                 : CODE_OK;
 }
 
 /* -- what the old list had -- */
@@ -113,7 +117,6 @@ static void say_rebuilt(const struct series *s, const struct series *old, int wa
 int series_rebuild(const struct options *o)
 {
     struct series s, before;
-    char *old = NULL;
     int code = open_series(&s, TO_REBUILD, o), is_read = 0, was_there = 0;
     struct stat st;
     if (code == CODE_OK) code = remove_temporaries(&s);
@@ -123,20 +126,19 @@ int series_rebuild(const struct options *o)
             say(o->directory,
                 "the list was not made: move away what is no snapshot, or damaged, then try again");
     }
-    was_there = code == CODE_OK && (lstat(s.manifest_path, &st) == 0 || errno != ENOENT);
+    was_there = code == CODE_OK &&
+                (fstatat(s.dir, MANIFEST_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT);
     init_series(&before, o);
     before.is_replaced = 1;
     is_read = was_there && load_manifest(&before) == CODE_OK;
     if (is_read) take_over(&s, &before);
     if (is_read) s.every = before.every;
     if (o->every) s.every = o->every;
-    old = path_in_series(o->directory, MANIFEST_NAME, ".old");
-    if (code == CODE_OK) code = keep_list(s.manifest_path, old);
+    if (code == CODE_OK) code = keep_list(&s);
     if (code == CODE_OK) code = save_manifest(&s);
     measure_series(&s);
     if (code == CODE_OK) say_rebuilt(&s, &before, was_there, is_read);
     if (code == CODE_OK) code = check_kept(&s, 1, NULL);
-    free(old);
     close_series(&before);
     close_series(&s);
     return code;

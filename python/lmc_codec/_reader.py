@@ -123,13 +123,10 @@ class Reader:
                 source.argument, source.size, None if base is None else base._object, self._n_threads, source.name, *self._limits.values()
             )
         except Exception as error:
-            better = _explain(error, source, base, **self._limits)
+            better = [_explain(error, source, base, **self._limits)]
             source.close()
-            if better is not None:
-                try:
-                    raise better from None
-                finally:  # else it would refer to itself by this frame, and keep all files of the callers open
-                    del better
+            if better[0] is not None:
+                raise better.pop() from None  # a variable would keep it by this frame, to which it refers, with all files of the callers
             raise
         self._has_base, self._is_read_whole = base is not None, False
         self._files: tuple[FileInfo, ...] | None = None

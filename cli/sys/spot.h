@@ -1,0 +1,56 @@
+/* spot.h - a name in a directory that is held open
+ * SPDX-License-Identifier: MIT
+ *
+ * Each call that gets a path resolves it anew. If another program exchanges a directory on the way
+ * for a link meanwhile, a later call renames or removes something elsewhere. So whatever is made,
+ * renamed or removed goes by a descriptor of its directory and a name without slashes: a path is
+ * resolved once, and names only appear in messages from then on.
+ *
+ *   open_spot("a/b/c")  ->  dir: a/b, name: "c"  ->  openat, renameat, unlinkat ...  ->  close_spot
+ */
+#pragma once
+
+#include "platform.h"
+
+struct spot {
+    int dir;          /* PARENT_FLAGS; -1: closed */
+    const char *name; /* within the path, which must outlive the spot */
+};
+
+/* 0 or errno; then there is nothing to close. */
+int open_spot(struct spot *s, const char *path);
+void close_spot(struct spot *s);
+
+/* Syncs the directory. 0 or errno. */
+int sync_spot(const struct spot *s);
+
+/* What is at the spot: 0 or errno. A link is not followed. */
+int look_at_spot(const struct spot *s, struct stat *st);
+
+/* -- one directory is held, in which a command does many things: a series, what -r goes through --
+ *
+ * From now on, all functions here take the directory of `path` from this descriptor, which must
+ * stay open; with is_tree, also what is below it, and no link on the way is followed. The last one
+ * counts. release_directory(), before the descriptor is closed, ends it. */
+void hold_directory_of(const char *path, int dir, int is_tree);
+void release_directory(int dir);
+
+/* open() for reading, and stat(): by that descriptor if the path is in the directory. */
+int open_held(const char *path, int flags);
+int stat_held(const char *path, struct stat *st);
+
+/* -- below a directory that is open; no link on the way is followed -- */
+
+/* Opens the directory that path is in, one name at a time. may_make: makes what is missing, under
+ * the lock of temporary.h. Returns -1 and errno on errors. */
+int open_parent(int root, const char *path, int may_make);
+
+/* Opens what is there, which must be no link itself either. Returns -1 and errno on errors. */
+int open_below(int root, const char *path, int flags);
+
+/* What is there: 0 or errno. */
+int look_below(int root, const char *path, struct stat *st);
+
+/* A path that leads to an open directory, for functions that list by path: by its descriptor if the
+ * system has such paths, else `path`. To be freed. */
+char *path_of_open(int fd, const char *path);
