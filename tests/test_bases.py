@@ -447,6 +447,10 @@ class Ways(Case):
             self.lmc("verify", "--no-search", *options, "d.lmc")
         self.assertEqual(self.lmc("cat", *named, "d.lmc", "b.1").stdout, moved(parts["b"][1][3], 2, 0.01))
         self.refuses("-t", "--no-search", *named[:4], "d.lmc", code=4, says="needs the base")  # one is missing
+        self.write("again.safetensors", safetensors(parts["a"][1:]))
+        self.lmc("-q", "again.safetensors", "-o", "again.lmc")
+        for more in "again.lmc", "a.lmc":  # a tensor in two of them: another base; Python's list of them is refused, too (test_shards.py)
+            self.refuses("-t", "--no-search", *named, "--base", more, "d.lmc", code=4, says="needs the base")
         data = bytearray(self.read("c.lmc"))
         data[len(data) // 2] ^= 1
         self.write("c.lmc", data)

@@ -91,6 +91,16 @@ class Shards:
     def _is_unchanged(self) -> bool:
         return all(x._is_unchanged() for x in self._parts if isinstance(x, Base))
 
+    def _find_repeated(self) -> str:
+        """A tensor that is in two of them, for a message: then they are hardly shards."""
+        owners: dict[str, int] = {}
+        for i, part in enumerate(self._parts):
+            names = [x[0] for x in part._items] if isinstance(part, Base) else [x.name for file in part.files for x in file.tensors]
+            for name in names:
+                if owners.setdefault(name, i) != i:
+                    return f"; {name!r} is in two of them"
+        return ""
+
 
 def read_header(source: Source) -> bytes:
     """Of a safetensors file: its size, and the header."""

@@ -532,7 +532,8 @@ def _explain(error: Exception, source: Source, base: Any, max_index_size: int, m
         if plain is None:
             return None
         if isinstance(base, Shards):
-            return WrongBaseError(f"{error} (the delta is of {plain.info()[2][:8].hex()}..., and {base._name} together are another)")
+            wanted, why = plain.info()[2][:8].hex(), base._find_repeated()
+            return WrongBaseError(f"{error} (the delta is of {wanted}..., and {base._name} together are another{why})")
         name, more = (base.name, "; `lmc -l` shows fingerprints") if isinstance(base, Reader) else (base._name, "")
         wanted, got = plain.info()[2][:8].hex(), base.fingerprint[:8].hex()
         return WrongBaseError(f"{error} (the delta is of {wanted}..., and {name or 'the base given'} is {got}...{more})")

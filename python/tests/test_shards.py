@@ -75,6 +75,15 @@ def test_wrong_shards(shards, wrong):
         load_file("d.lmc", base=wrong)
 
 
+def test_a_tensor_in_two_shards(shards):
+    """With the same fingerprint, or another one: refused, and the tensor is named. tests/test_bases.py has the same for the command."""
+    save_file(part(1, 5), "b5.lmc")
+    save_file({"t5": OLD["t5"] + 1}, "other.lmc")
+    for wrong in ["a.lmc", "b.lmc", "c.safetensors", "b5.lmc"], [*shards, "other.lmc"], [*shards, part(5)]:
+        with pytest.raises(lmc.WrongBaseError, match="together are another; 't[15]' is in two of them"):
+            load_file("d.lmc", base=wrong)
+
+
 def test_what_is_no_base(shards):
     with pytest.raises(FileNotFoundError, match="missing.lmc"):
         load_file("d.lmc", base=["a.lmc", "missing.lmc"])
