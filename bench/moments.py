@@ -3,6 +3,7 @@
 
   moments.py measure [--lmc FILE] [--json FILE] NAME=SNAPSHOT...   markdown to stdout: a table for each NAME, over its snapshots
   moments.py error SNAPSHOT RESTORED                               prints the error of the update
+  moments.py choices [--lmc FILE] SNAPSHOT                         markdown to stdout: codebooks beside grids, for moments and master weights
 
 A SNAPSHOT is a directory with exp_avg.f32.safetensors and exp_avg_sq.f32.safetensors. The update is u = m / (sqrt(v) + 1e-8), its error
 |u' - u| / |u|, in doubles, over all matrices of the restored files: vectors stay exact in every mode."""
@@ -11,7 +12,7 @@ sys.modules.setdefault("torch", types.ModuleType("torch"))  # fidelity.py trains
 import numpy as np
 from fidelity import BASELINES, EPSILON, FILES, ROOT, read_tensors
 
-RULES = ["bits:8", "bits:6", "bits:5", "bits:4", "update:0.0066", "update:0.01", "update:0.03", "update:0.1", "rel:1e-2", "rel:1e-3"]
+RULES = ["bits:8", "bits:6", "bits:5", "bits:4", "kmeans:8", "kmeans:4", "update:0.0066", "update:0.01", "update:0.03", "update:0.1", "rel:1e-2", "rel:1e-3"]
 TITLES = {"dynamic8": "dynamic 8 bit, blocks of 256", "linear8": "linear int8, blocks of 256", "kmeans": "k-means per tensor, 8 bit"}
 
 
@@ -120,9 +121,62 @@ def main_measure(arguments):
             json.dump(rows, file, indent=1)
 
 
+CHOICES = ["lossless"] + ["kmeans:%d" % bits for bits in range(1, 9)] + ["bits:%d" % bits for bits in range(4, 9)] + ["update:0.1", "update:0.01"]
+CHOICES_OF_WEIGHTS = CHOICES[:-2] + ["nmse:0.01", "nmse:0.0001"]
+
+
+def compute_nmse(exact, other):
+    lost = square = 0.0
+    for name, array in exact.items():
+        wanted = array.astype(np.float64)
+        lost += float(np.square(other[name].astype(np.float64) - wanted).sum())
+        square += float(np.square(wanted).sum())
+    return lost / square
+
+
+def measure_choice(lmc, rule, snapshot, keys):
+    """Bits: of each matrix's elements, as stored. Seconds: of CPU time, compressing the files of these keys. Size: of the LMC file."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, packed, restored = (os.path.join(temporary, name) for name in ("files", "packed.lmc", "restored"))
+        os.mkdir(folder)
+        for key in keys:
+            shutil.copy(path_of(snapshot, key), folder)
+        start = os.times()
+        subprocess.run([lmc, "-q", "-T1", "--quant", rule, folder, "-o", packed], check=True)
+        end = os.times()
+        subprocess.run([lmc, "-d", "-q", packed, "-o", restored], check=True)
+        listed = json.loads(subprocess.run([lmc, "-l", "--json", packed], check=True, stdout=subprocess.PIPE).stdout)
+        row = {"size": os.path.getsize(packed), "seconds": end.children_user + end.children_system - start.children_user - start.children_system}
+        exact, other = ({key: {name: array for name, array in read_tensors(path_of(where, key)).items() if array.ndim == 2} for key in keys} for where in (snapshot, restored))
+        for key in keys:
+            tensors = next(file["tensors"] for file in listed["files"] if file["path"] in (os.path.basename(path_of(snapshot, key)), ""))
+            row["bits_" + key] = 8 * sum(tensor["packed_size"] for tensor in tensors if tensor["name"] in exact[key]) / sum(array.size for array in exact[key].values())
+            row["nmse_" + key] = compute_nmse(exact[key], other[key])
+        if "m" in keys:
+            row["update"] = measure_error(exact, other)["update"]
+        return row
+
+
+def main_choices(arguments):
+    parser = argparse.ArgumentParser(prog="moments.py choices")
+    parser.add_argument("--lmc", default=os.path.join(ROOT, "build", "lmc"))
+    parser.add_argument("snapshot")
+    options = parser.parse_args(arguments)
+    print("| moments, `*=` | bits, m | bits, v | error of the update | NMSE, m | NMSE, v | MB | s |\n|---|---|---|---|---|---|---|---|")
+    for rule in CHOICES:
+        row = measure_choice(options.lmc, "*=" + rule, options.snapshot, "mv")
+        print("| `%s` | %.2f | %.2f | %.3g | %.2g | %.2g | %.2f | %.2f |" % (rule, row["bits_m"], row["bits_v"], row["update"], row["nmse_m"], row["nmse_v"], row["size"] / 1e6, row["seconds"]))
+    print("\n| weights, `*,role=weight=` | bits | NMSE | MB | s |\n|---|---|---|---|---|")
+    for rule in CHOICES_OF_WEIGHTS:
+        row = measure_choice(options.lmc, "*,role=weight=" + rule, options.snapshot, ["master"])
+        print("| `%s` | %.2f | %.2g | %.2f | %.2f |" % (rule, row["bits_master"], row["nmse_master"], row["size"] / 1e6, row["seconds"]))
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
         main_measure(sys.argv[2:])
+    elif sys.argv[1:2] == ["choices"]:
+        main_choices(sys.argv[2:])
     elif sys.argv[1:2] == ["error"] and len(sys.argv) == 4:
         print("%.6f" % measure_error(*map(read_moments, sys.argv[2:]))["update"])
     else:

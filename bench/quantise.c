@@ -28,14 +28,16 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void fit(int which, unsigned bits, double bound)
+/* bits: of a grid, or of a codebook; 0: by the bound */
+static void fit(int which, unsigned bits, int is_codebook, double bound)
 {
     lmc_quantizer_options options;
     lmc_source elements, seconds;
     options = LMC_QUANTIZER_OPTIONS();
     options.dtype = LMC_F32;
     options.role = which ? LMC_ROLE_FIRST_MOMENT : LMC_ROLE_SECOND_MOMENT;
-    options.bits = bits;
+    options.bits = is_codebook ? 0 : bits;
+    options.n_codes = is_codebook ? 1u << bits : 0;
     options.measure = LMC_MEASURE_UPDATE;
     options.bound = bound;
     options.group = MOMENTS_ROW;
@@ -65,7 +67,7 @@ static void check(enum lmc_status status)
     if (status != LMC_OK) fail("LMC: ", lmc_status_text(status));
 }
 
-static void measure(unsigned bits, double bound)
+static void measure(unsigned bits, int is_codebook, double bound)
 {
     static double copies[MAX_REPS], fits[2][MAX_REPS], codes[2][MAX_REPS], restores[2][MAX_REPS],
         wholes[MAX_REPS];
@@ -81,7 +83,7 @@ static void measure(unsigned bits, double bound)
             lmc_tensor_options options;
             lmc_quantizer_free(fitted[w]);
             start = cpu_seconds();
-            fit(w, bits, bound);
+            fit(w, bits, is_codebook, bound);
             fits[w][rep] = cpu_seconds() - start;
             options = tensor_options(w);
             start = cpu_seconds();
@@ -101,7 +103,7 @@ static void measure(unsigned bits, double bound)
         }
     }
     copied = median(copies);
-    if (bits) snprintf(name, sizeof name, "%u bits", bits);
+    if (bits) snprintf(name, sizeof name, is_codebook ? "kmeans:%u" : "%u bits", bits);
     else snprintf(name, sizeof name, "update %g", bound);
     for (w = 0; w < 2; w++) {
         const char *what = w ? "first" : "second";
@@ -157,9 +159,11 @@ int main(int argc, char **argv)
     for (tier = LMC__N_TIERS - 1; tier >= 0; tier--) {
         if (!wanted_tier(tier)) continue;
         lmc_tier_limit((enum lmc_tier)tier);
-        measure(8, 0);
-        measure(4, 0);
-        measure(0, 0.007);
+        measure(8, 0, 0);
+        measure(4, 0, 0);
+        measure(8, 1, 0);
+        measure(4, 1, 0);
+        measure(0, 0, 0.007);
     }
     if (json) fputs("\n]\n", json);
     return json && fclose(json) != 0;

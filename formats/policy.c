@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "policy.h"
 
+#include <limits.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +162,14 @@ static int parse_dtype(enum lmc_dtype *dtype, struct part p)
     return *dtype != LMC_AUTO;
 }
 
+/* Parses a single digit from least to most after a prefix; returns 0 for anything else. */
+static unsigned parse_bits(struct part p, const char *prefix, unsigned least, unsigned most)
+{
+    const unsigned bits =
+        p.size == strlen(prefix) + 1 ? (unsigned)(p.at[p.size - 1] - '0') : UINT_MAX;
+    return bits >= least && bits <= most ? bits : 0;
+}
+
 static const char *parse_choice(struct rule *r, struct part p)
 {
     static const struct {
@@ -177,8 +186,13 @@ static const char *parse_choice(struct rule *r, struct part p)
     }
     if (has_prefix(p, "bits:")) {
         r->kind = CHOOSE_BITS;
-        r->bits = p.size == 6 ? (unsigned)(p.at[5] - '0') : 0;
-        return r->bits >= 4 && r->bits <= 8 ? NULL : "bits: needs a number from 4 to 8";
+        r->bits = parse_bits(p, "bits:", 4, 8);
+        return r->bits ? NULL : "bits: needs a number from 4 to 8";
+    }
+    if (has_prefix(p, "kmeans:")) {
+        r->kind = CHOOSE_KMEANS;
+        r->bits = parse_bits(p, "kmeans:", 1, 8);
+        return r->bits ? NULL : "kmeans: needs a number of bits from 1 to 8, for 2 to 256 values";
     }
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
         if (has_prefix(p, bounds[i].name)) {
@@ -188,8 +202,8 @@ static const char *parse_choice(struct rule *r, struct part p)
                        ? NULL
                        : "a bound is a number above 0 and below 1, such as 0.01 or 1e-2";
         }
-    return "after the last '=' comes bits:8, update:0.01, rel:0.01, nmse:0.0001, auto:0.01 or "
-           "lossless";
+    return "after the last '=' comes bits:8, kmeans:4, update:0.01, rel:0.01, nmse:0.0001, "
+           "auto:0.01 or lossless";
 }
 
 /* Whether p may be a misspelt field. As a part of the pattern it would silently match nothing. */

@@ -27,7 +27,7 @@ struct moments {
     int is_common; /* common words: they mean moments only if both occur */
 };
 
-enum choice_kind { CHOOSE_LOSSLESS, CHOOSE_BITS, CHOOSE_BOUND, CHOOSE_AUTO };
+enum choice_kind { CHOOSE_LOSSLESS, CHOOSE_BITS, CHOOSE_KMEANS, CHOOSE_BOUND, CHOOSE_AUTO };
 
 struct rule {
     char *text;           /* as the user wrote it; begins with the pattern */
@@ -36,7 +36,7 @@ struct rule {
     enum lmc_dtype dtype; /* LMC_AUTO: any */
     uint64_t min_size, max_size;
     enum choice_kind kind;
-    unsigned bits;
+    unsigned bits; /* with kmeans: of the codebook's 2^bits values */
     enum lmc_measure measure;
     double bound;
 };

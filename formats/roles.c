@@ -179,7 +179,8 @@ void set_quantizer_options(lmc_quantizer_options *options, const struct rule *r,
                     : role == ROLE_M && !is_alone ? LMC_ROLE_FIRST_MOMENT
                                                   : LMC_ROLE_OTHER;
     options->group = choose_group(t);
-    options->bits = r->bits;
+    options->bits = r->kind == CHOOSE_BITS ? r->bits : 0;
+    options->n_codes = r->kind == CHOOSE_KMEANS ? 1u << r->bits : 0;
     options->measure = r->kind == CHOOSE_BITS ? LMC_MEASURE_UPDATE : r->measure;
     options->bound = r->bound;
     if (options->measure == LMC_MEASURE_UPDATE && (role == ROLE_M || role == ROLE_V)) {

@@ -340,6 +340,7 @@ static void use_policy(char *name, const fuzz_input *in)
             FUZZ_CHECK(r->glob_size && !find_pattern_fault(r->text, r->glob_size));
             FUZZ_CHECK(r->roles && !(r->roles & ~ALL_ROLES));
             FUZZ_CHECK(r->kind != CHOOSE_BITS || (r->bits >= 4 && r->bits <= 8));
+            FUZZ_CHECK(r->kind != CHOOSE_KMEANS || (r->bits >= 1 && r->bits <= 8));
             FUZZ_CHECK((r->kind != CHOOSE_BOUND && r->kind != CHOOSE_AUTO) ||
                        (r->bound > 0 && r->bound < 1));
         }
@@ -368,7 +369,7 @@ static void make_rule(struct maker *m, void *user)
     static const char *const fields[] = {",role=v", ",role=any", ",dtype=BF16", ",min=",
                                          ",max=",   ",x",        ",base=1"},
                              *const choices[] = {"bits:",  "lossless", "update:0.", "rel:0.",
-                                                 "nmse:.", "auto:1e-", ""};
+                                                 "nmse:.", "auto:1e-", "",          "kmeans:"};
     const unsigned how = make_choice(m);
     (void)user;
     make_name(m, how & 1 ? make_count(m, 1) : 1);
@@ -381,8 +382,8 @@ static void make_rule(struct maker *m, void *user)
         }
     }
     make_byte(m, '=');
-    make_chars(m, choices[how % 7]);
-    if (how % 7 != 1) make_decimal(m, make_number(m));
+    make_chars(m, choices[how % 8]);
+    if (how % 8 != 1) make_decimal(m, make_number(m));
     make_byte(m, '\n');
 }
 

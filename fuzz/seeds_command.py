@@ -79,7 +79,7 @@ def series():
 
 POLICIES = ['*=bits:8', '*exp_avg_sq*,role=v=update:0.01\n*exp_avg,role=m=auto:1e-2\n', '# text\n\ndefault level=max\ndefault block=256K\n*=lossless # end\n',
             'm=exp_avg v=exp_avg_sq\nrole=v match=*var*\n', '*[a-z],dtype=F32,min=64K,max=2G,role=any=nmse:.0001', 'a,b=c=rel:0.5\r\n\t*=bits:4',
-            '*,base=1=bits:8', 'default block=8K', '=bits:8', '*=', 'role=any match=*', '*,mine=4=bits:5', '*,min=99999999999999999999=bits:8']
+            '*,base=1=bits:8', 'default block=8K', '=bits:8', '*=', 'role=any match=*', '*,mine=4=bits:5', '*=kmeans:4', '*,min=99999999999999999999=bits:8']
 
 
 def journals():

@@ -133,10 +133,11 @@ LMC__INITIALIZER(lmc_quantizer_options, LMC_QUANTIZER_OPTIONS, (void), )
  * each group, and 64 KiB for a codebook, remain. Errors: ARGUMENT, MEMORY, those of read_at.
  *
  * A codebook is for the whole tensor; each value is multiplied by the group's scale, so a group as
- * large as the tensor gives a codebook without scales. Zero stays zero, and is one of the values if
- * more than one element in 1024 is zero. If the elements have no more values than that, and none
- * has more than 16 significant bits, the codebook may be exact: loss.generation is then that of
- * options. */
+ * large as the tensor gives a codebook without scales. Zeros stay zero, and if they are more than
+ * one in 4 * n_codes elements, zero is one of the values (rarer zeros come beside these). If the
+ * elements have no more values than n_codes, nothing is lost: the codebook has exactly these
+ * (loss.generation is that of options), or the tensor is kept as it is, if its values differ in
+ * more than 16 bits of the float. */
 LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
                              const lmc_quantizer_options *options);
 #endif
@@ -885,8 +886,10 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
         LMC__TRY(lmc__measure_sample(f, stride, 1));
         lmc__measure_size(f);
         excess = lmc__find_excess(f, o->bits, bound);
-        if (is_first && excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
-        if (is_first && f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
+        if (is_first && !f->obstacle) {
+            if (f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
+            else if (excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
+        }
         if (f->obstacle || (excess <= 0 && (was_above || i >= LMC__MAX_COARSER ||
                                             excess >= -2 * LMC__SCALE_STEP))) {
             if (stride != large && (f->obstacle || !grid->is_log)) {
@@ -924,6 +927,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 
 #define LMC__START_CELLS 2048u
 #define LMC__LLOYD_ROUNDS 256u /* at most; usually cells stop moving earlier */
+#define LMC__MAX_WIDER 3u      /* how often a grid may become coarser by two octaves */
 
 /* 1 MiB, allocated while a codebook is sought. Cell i is [ends[i - 1], ends[i]), the first one
  * begins at `first`. Means are symbols times 256. */
@@ -1115,27 +1119,39 @@ LMC__COLD static enum lmc_status lmc__fit_table(lmc__fit *f)
     lmc__quant_params *const p = &q->params;
     const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
     const uint32_t zero = p->grid.is_log ? 0 : (uint32_t)(1 - p->grid.min);
-    unsigned k = f->options->n_codes;
+    unsigned k = f->options->n_codes, trial;
     enum lmc_status status;
     lmc__cells *c;
     int is_zero_frequent;
-    uint32_t s;
-    LMC__TRY(lmc__measure_sample(f, stride, 0));
+    uint32_t s, beyond = UINT32_MAX;
+    /* A codebook can have values for far elements, too. The grid becomes coarser while this leaves
+     * fewer exceptions, if these are more than one in 8192. */
+    for (trial = 0;; trial++) {
+        LMC__TRY(lmc__measure_sample(f, stride, 0));
+        if (p->grid.is_log || p->is_predicted || trial == LMC__MAX_WIDER ||
+            f->counts[LMC__EXCEPTION] <= f->n / 8192 || f->counts[LMC__EXCEPTION] == beyond)
+            break;
+        beyond = f->counts[LMC__EXCEPTION];
+        lmc__coarsen(q, 2 * LMC__OCTAVE);
+    }
     lmc__measure_size(f);
     p->low_bits = 0;
-    if (q->info.n_codes == 0) f->obstacle = "all of it is zero";
+    if (!f->obstacle && q->info.n_codes == 0) f->obstacle = "all of it is zero";
     if (f->obstacle) return lmc__keep_lossless(q, f->obstacle);
     c = (lmc__cells *)lmc__realloc(q->allocator, NULL, 0, sizeof *c);
     if (!c) return LMC_ERR_MEMORY;
-    /* A frequent zero stays where it is on the line; a logarithm has no zero. There are at most 255
-     * codes without that of zero. */
-    is_zero_frequent = (uint64_t)f->n_zero * 1024 > f->n;
+    /* Zeros always stay zero. If they are frequent, zero is one of the values, and on the line
+     * other elements may become zero. Rare zeros come beside the values: at that share, this takes
+     * as many bits as one value less would lose in precision. */
+    is_zero_frequent = (uint64_t)f->n_zero * 4 * k > f->n;
     c->fixed = is_zero_frequent ? zero : 0;
-    k -= c->fixed == 0 && (is_zero_frequent || k == 256);
+    k -= c->fixed == 0 && (is_zero_frequent || k == 256); /* 255 numbers, and zero */
     c->first = f->first;
     c->weight[0] = c->sum[0] = 0;
     for (s = 0; s + 1 < LMC__SYMBOLS; s++) {
-        const uint32_t count = s == 0 ? 0 : f->counts[s == zero ? 0 : s];
+        const uint32_t count = s == 0      ? 0
+                               : s != zero ? f->counts[s]
+                                           : f->counts[0] - (c->fixed ? 0 : f->n_zero);
         c->weight[s + 1] = c->weight[s] + count;
         c->sum[s + 1] = c->sum[s] + (uint64_t)count * s;
     }
@@ -1160,7 +1176,7 @@ typedef struct lmc__values {
     unsigned n;
 } lmc__values;
 
-/* Returns 0 if there are more than `most` values, at most 255. */
+/* Returns 0 if there are more than `most` values, at most 256. */
 static int lmc__count_values(lmc__values *v, const uint8_t *x, size_t n, unsigned most)
 {
     size_t i;
@@ -1211,15 +1227,14 @@ static int lmc__set_exact_table(lmc__quant_params *p, const lmc__values *v, uint
     return 1;
 }
 
-/* If the tensor has at most n_codes values, and a grid has them, they become the table, and nothing
- * is lost (is_exact). Otherwise the quantiser does not change. Most tensors have too many values
- * among their first hundreds of elements. */
+/* A tensor that has at most n_codes values loses nothing: they become the table (is_exact), or, if
+ * no grid has all of them, the tensor is kept as it is. If it has more, the quantiser does not
+ * change: most tensors have too many among their first hundreds of elements. */
 LMC__COLD static enum lmc_status lmc__fit_values(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__quant_params *const p = &q->params;
     const unsigned n_codes = f->options->n_codes;
-    const lmc__grid none = p->grid;
     lmc__values v;
     uint32_t counts[256] = {0}, total = 0, scale, i;
     unsigned shift = 0;
@@ -1229,13 +1244,12 @@ LMC__COLD static enum lmc_status lmc__fit_values(lmc__fit *f)
     for (at = 0; at < q->n; at += n) {
         n = lmc__get_chunk_size(q, at);
         LMC__TRY(lmc__read_chunk(f, at, n));
-        if (!lmc__count_values(&v, f->x, n, n_codes < 256 ? n_codes : 255)) return LMC_OK;
+        if (!lmc__count_values(&v, f->x, n, n_codes)) return LMC_OK;
     }
-    if (v.n == 0 || v.n + (v.n_zero != 0) > n_codes || v.n_exceptions > q->n / 100) return LMC_OK;
-    if (!lmc__set_exact_table(p, &v, &scale)) {
-        p->grid = none;
-        return LMC_OK;
-    }
+    if (v.n == 0 || v.n + (v.n_zero != 0) > n_codes) return LMC_OK;
+    if (v.n + (v.n_zero != 0) < 2) return lmc__keep_lossless(q, "all of it is one value");
+    if (v.n > 255 || v.n_exceptions > q->n / 100 || !lmc__set_exact_table(p, &v, &scale))
+        return lmc__keep_lossless(q, "it has few values, but no table has exactly these");
     p->is_exact = 1;
     p->group_size = lmc__min64(q->n, 0x7FFFFFFF);
     LMC__TRY(lmc__alloc_scales(q));
@@ -1349,12 +1363,10 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     if (f->options->n_codes) LMC__TRY(lmc__fit_values(f));
-    if (!q->params.is_exact) {
-        LMC__TRY(lmc__begin_fit(f));
-        if (q->info.is_lossless) return LMC_OK;
+    if (!q->params.is_exact && !q->info.is_lossless) LMC__TRY(lmc__begin_fit(f));
+    if (!q->params.is_exact && !q->info.is_lossless)
         LMC__TRY(f->options->n_codes ? lmc__fit_table(f) : lmc__fit_grid(f));
-        if (q->info.is_lossless) return LMC_OK;
-    }
+    if (q->info.is_lossless) return LMC_OK;
     q->info.is_grid = q->params.table_size == 0;
     q->info.bits = (double)f->bits / 65536.0;
     q->info.loss.generation = f->options->generation + !q->params.is_exact;

@@ -98,10 +98,11 @@ LMC__INITIALIZER(lmc_quantizer_options, LMC_QUANTIZER_OPTIONS, (void), )
  * each group, and 64 KiB for a codebook, remain. Errors: ARGUMENT, MEMORY, those of read_at.
  *
  * A codebook is for the whole tensor; each value is multiplied by the group's scale, so a group as
- * large as the tensor gives a codebook without scales. Zero stays zero, and is one of the values if
- * more than one element in 1024 is zero. If the elements have no more values than that, and none
- * has more than 16 significant bits, the codebook may be exact: loss.generation is then that of
- * options. */
+ * large as the tensor gives a codebook without scales. Zeros stay zero, and if they are more than
+ * one in 4 * n_codes elements, zero is one of the values (rarer zeros come beside these). If the
+ * elements have no more values than n_codes, nothing is lost: the codebook has exactly these
+ * (loss.generation is that of options), or the tensor is kept as it is, if its values differ in
+ * more than 16 bits of the float. */
 LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
                              const lmc_quantizer_options *options);
 #endif

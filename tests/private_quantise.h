@@ -308,20 +308,6 @@ void t_test_quantising_kernels(void)
 
 /* -- tables -- */
 
-/* A table, as of another encoder. It
- * has n codes beside that of zero, at equal distances on the quantiser's grid. */
-void t_set_table(lmc_quantizer *q, unsigned n)
-{
-    lmc__quant_params *const p = &q->params;
-    const uint32_t most = p->grid.n_points << p->grid.is_signed;
-    unsigned i;
-    CHECK(n >= 1 && n <= 255 && n <= most);
-    p->table_size = n;
-    p->low_bits = 0;
-    for (i = 1; i <= n; i++) p->table[i] = (uint16_t)((uint64_t)most * i / n);
-    CHECK_STATUS(lmc__set_codes(q, 0), LMC_OK);
-}
-
 /* The nearest code of the table, the lower one if two are equally near. */
 static void test_codes(void)
 {

@@ -182,7 +182,6 @@ uint16_t t_to_f16(uint32_t v);
 /* The bits of a point of a quantiser's logarithmic grid, in that group; 0 if it has a table or a
  * linear grid. */
 uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t point);
-void t_set_table(lmc_quantizer *q, unsigned n);
 /* The first element of run i of the sample that an encoder takes from a block of n elements; it has
  * T_SAMPLE_RUNS runs of T_SAMPLE_RUN elements. */
 size_t t_sample_place(uint32_t i, size_t n);

@@ -180,6 +180,47 @@ class Errors(Quant):
         for path, data in new.items():
             self.assertEqual([a == 0 for a in floats_of(data)].count(True), 0 if "sq" in path else [a == 0 for a in floats_of(data)].count(True))
 
+    def test_kmeans(self):
+        """2^BITS values for a tensor, times the scales of its rows; the error is what was measured."""
+        self.checkpoint(layers=1)
+        old = {p: tensors_of(self.read("c/" + p))["layers.0.weight"] for p in ("exp_avg.f32.safetensors", "exp_avg_sq.f32.safetensors")}
+        before = 1
+        for bits, limit in ((1, 0.8), (2, 0.45), (4, 0.14), (8, 0.009)):
+            o = self.compress("c", "*=kmeans:%d" % bits)
+            new = {p: t["layers.0.weight"] for p, t in self.restore().items() if p in old}
+            error = update_error(*old.values(), *new.values())
+            self.assertLess(error, min(limit, before))
+            before = error
+            m, v = (self.losses(o)[p + "/layers.0.weight"] for p in old)
+            self.assertEqual({m["measure"], v["measure"]}, {"update"})
+            m0, v0 = old.values()
+            measured = update_error(m0, v0, m0, new["exp_avg_sq.f32.safetensors"])
+            self.assertLess(abs(v["error"] / measured - 1), 0.5 if bits < 4 else 0.15)
+            chosen = [c for c in self.choices(o).values() if c["choice"] != "lossless"]
+            self.assertEqual(len(chosen), 2)
+            for c in chosen:
+                self.assertEqual((c["choice"], c["rule"]), ("k-means", "*=kmeans:%d" % bits))
+                self.assertLessEqual(c["codes"], 2 ** bits)
+                self.assertLess(c["bits"], bits + 0.2)  # the scales of rows
+                self.assertIn("k-means, %d values" % c["codes"], c["reason"])
+        self.assertIn(b"k-means", self.lmc("-l", "-v", "x.lmc").stdout)
+
+    def test_kmeans_of_few_values(self):
+        """A tensor that has no more values than that is exact, and smaller than without a codebook."""
+        rng = random.Random(7)
+        values = [k * 2.0 ** -9 for k in range(-7, 8)]
+        data = array("f", (rng.choice(values) for _ in range(ROWS * COLUMNS))).tobytes()
+        name = self.file_of(("w", data), ("grad", moments(4)[0]))
+        o = self.compress(name, "*,role=any=kmeans:4")
+        self.assertEqual(set(self.losses(o)), {"grad"})
+        self.assertEqual((self.choices(o)["w"]["choice"], self.choices(o)["w"]["codes"]), ("k-means", 15))
+        self.assertNotIn("error", self.choices(o)["w"])
+        self.assertEqual(self.restore()["w"], data)
+        self.lmc(name, "-f", "-vv", "-o", "x.lmc", "--quant", "*,role=any=kmeans:4", says="w (weight): exact: it has no more values")
+        o = self.compress(name, "*,role=any=kmeans:3")
+        self.assertEqual(set(self.losses(o)), {"grad", "w"})
+        self.assertLessEqual(len(set(floats_of(self.restore()["grad"]))), 8 * ROWS)
+
     def test_hard_bound(self):
         rng = random.Random(3)
         wild = struct.pack("<%dI" % (ROWS * COLUMNS), *(rng.getrandbits(32) & 0xBFFFFFFF | 0x20000000 for _ in range(ROWS * COLUMNS)))
@@ -215,7 +256,7 @@ class Errors(Quant):
             m[100 * i + 7] = v[90 * i + 5] = x
         v[5000] = 0xB0000000
         name = self.file_of(("exp_avg", m.tobytes()), ("exp_avg_sq", v.tobytes()))
-        for rule in ("*=bits:8", "*=bits:4", "*=update:0.05", "*=rel:0.01"):
+        for rule in ("*=bits:8", "*=bits:4", "*=kmeans:8", "*=kmeans:2", "*=update:0.05", "*=rel:0.01"):
             o = self.compress(name, rule)
             self.assertEqual(set(self.losses(o)), {"exp_avg", "exp_avg_sq"}, rule)
             new = {k: words_of(d) for k, d in self.restore().items()}
@@ -411,7 +452,8 @@ class Rules(Quant):
     def test_bad_rules(self):
         self.file_of(("exp_avg", M))
         for rule, says in (("*", "a rule is a pattern"), ("*=bits:9", "a number from 4 to 8"), ("*=bits:3", "a number from 4 to 8"), ("*=bits:", "a number"),
-                           ("*=bits:88", "from 4 to 8"), ("*=update:1", "above 0 and below 1"), ("*=update:0", "above 0"), ("*=rel:nan", "above 0"),
+                           ("*=bits:88", "from 4 to 8"), *(("*=kmeans:" + bits, "a number of bits from 1 to 8") for bits in ("", "0", "9", "x", "16", " 4", "-1", "4.0")), ("*=kmeans", "kmeans:4"),
+                           ("*=update:1", "above 0 and below 1"), ("*=update:0", "above 0"), ("*=rel:nan", "above 0"),
                            ("*=nmse:-1e-3", "above 0"), ("*=update:0x1p-3", "above 0"), ("*=update:0.1x", "above 0"), ("*=update: 0.1", "above 0"),
                            ("*=loss", "lossless"), ("*=", "lossless"), ("=bits:8", "begins with a pattern"), ("*,role=v", "lossless"), ("*=rel:" + "0" * 200 + ".1", "a bound is"),
                            ("*,role=w=bits:8", "role= needs"), ("*,dtype=F99=bits:8", "dtype= needs"), ("*,min=1T=bits:8", "min= and max="),

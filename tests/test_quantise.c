@@ -109,7 +109,7 @@ typedef struct plan {
     enum lmc_measure measure;
     double bound;
     uint64_t group;
-    unsigned table; /* codes of a table that is made from the grid, without that of zero; or 0 */
+    unsigned n_codes; /* of a codebook, instead of bits and bound; or 0 */
 } plan;
 
 static lmc_quantizer_options options_of(const plan *p)
@@ -119,6 +119,7 @@ static lmc_quantizer_options options_of(const plan *p)
     options.dtype = p->dtype;
     options.role = p->role;
     options.bits = p->bits;
+    options.n_codes = p->n_codes;
     options.measure = p->measure;
     options.bound = p->bound;
     options.group = p->group;
@@ -139,15 +140,14 @@ static lmc_quantizer *fit(const plan *p, const uint8_t *x, size_t size, const ui
     CHECK_STATUS(lmc_quantizer_fit(&q, &elements, &options), LMC_OK);
     memset(info, 0, sizeof *info);
     if (q) CHECK_STATUS(lmc_quantizer_get_info(q, info), LMC_OK);
-    if (q && p->table && !info->is_lossless) t_set_table(q, p->table);
     return q;
 }
 
 static void note_plan(const plan *p)
 {
-    t_note("%s %s, role %d, %s, %u bits, measure %d, bound %g, group %lu, n %lu",
-           p->dtype == LMC_F32 ? "F32" : "BF16", kind_names[p->kind], (int)p->role, "", p->bits,
-           (int)p->measure, p->bound, (unsigned long)p->group, (unsigned long)p->n);
+    t_note("%s %s, role %d, %u bits, %u codes, measure %d, bound %g, group %lu, n %lu",
+           p->dtype == LMC_F32 ? "F32" : "BF16", kind_names[p->kind], (int)p->role, p->bits,
+           p->n_codes, (int)p->measure, p->bound, (unsigned long)p->group, (unsigned long)p->n);
 }
 
 /* Whether all survives that must: 0 becomes 0; all that is no normal number stays as it is, and so
@@ -324,7 +324,9 @@ static void try_fit(const plan *p, const plan *second_plan)
         y = quantized_copy(q, x, size, pair);
         CHECK(!info.is_lossless || info.reason[0]);
         if (!CHECK(!info.is_lossless)) printf("lossless: %s [%s]\n", info.reason, t_about);
-        CHECK(info.loss.generation == 1 && info.is_grid && info.n_codes >= 2);
+        CHECK(info.loss.generation == 1 && info.is_grid == !p->n_codes && info.n_codes >= 2);
+        /* rare zeros come beside the values */
+        CHECK(!p->n_codes || info.n_codes <= p->n_codes + (p->n_codes < 256));
         /* most bits are used: the size jumps when one more low bit is cut off */
         if (p->bits) CHECK(info.bits <= p->bits - 0.2 && info.bits > p->bits - 1);
         error = measured_error(p, info.loss.measure, x, y, pair);
@@ -338,7 +340,7 @@ static void try_fit(const plan *p, const plan *second_plan)
         CHECK(error <=
               info.loss.error * (pair == NULL && p->group && p->group < 64 ? 1.25 : 1.065));
         CHECK(info.loss.error <= error * 1.2 || p->measure == LMC_MEASURE_RELATIVE);
-        if (p->bits == 0) CHECK(info.loss.error <= p->bound);
+        if (p->bits == 0 && p->n_codes == 0) CHECK(info.loss.error <= p->bound);
         check_pieces(p, q, x, y, size, pair);
         free(y);
     }
@@ -360,10 +362,11 @@ static void test_fits(void)
                   {LMC_MEASURE_RELATIVE, 1e-2},
                   {LMC_MEASURE_NMSE, 1e-4},
                   {LMC_MEASURE_NMSE, 1e-2}};
+    static const unsigned n_codes[] = {2, 5, 16, 256};
     size_t mode, d, role, g = 0;
     for (d = 0; d < 2; d++)
         for (role = 0; role < 4; role++)
-            for (mode = 0; mode < 5 + COUNT(bounds); mode++, g++) {
+            for (mode = 0; mode < 5 + COUNT(bounds) + COUNT(n_codes); mode++, g++) {
                 plan p, second;
                 if (t_quick && g % 4 != 0) continue;
                 memset(&p, 0, sizeof p);
@@ -371,6 +374,7 @@ static void test_fits(void)
                 p.n = g % 3 ? 60000 + g : 150001;
                 p.group = groups[g % COUNT(groups)];
                 if (mode < 5) p.bits = 4 + (unsigned)mode;
+                else if (mode >= 5 + COUNT(bounds)) p.n_codes = n_codes[mode - 5 - COUNT(bounds)];
                 else {
                     p.measure = bounds[mode - 5].measure;
                     p.bound = bounds[mode - 5].bound;
@@ -508,6 +512,8 @@ static void test_reasons(void)
          LMC_MEASURE_RELATIVE, 1e-5, K_WIDE, 0},
         {"it would not be a tenth smaller", 20000, LMC_F32, LMC_ROLE_OTHER, 8, LMC_MEASURE_NONE, 0,
          -3, 0},
+        {"more than 1 % of its elements are exceptions", 20000, LMC_F32, LMC_ROLE_OTHER, 8,
+         LMC_MEASURE_NONE, 0, -4, 0},
     };
     const size_t most = 20000;
     uint8_t *const x = (uint8_t *)malloc(8 * most), *const v = (uint8_t *)malloc(8 * most);
@@ -536,6 +542,7 @@ static void test_reasons(void)
         /* uses no element twice */
         if (cases[i].data == -3)
             for (k = 0; k < p.n; k++) put(x, k, as, 0x3F123456);
+        if (cases[i].data == -4) memset(x, 0xFF, size);
         if (cases[i].data == -2)
             for (k = 0; k < p.n; k += 90) put(x, k, as, k % 4 ? 0x80000000 : 0x7FC12300);
         q = fit(&p, x, size, cases[i].pair ? v : NULL, NULL, &info);
@@ -558,7 +565,7 @@ static void test_reasons(void)
     p.role = LMC_ROLE_FIRST_MOMENT;
     fill(x, v, most, 4, K_MOMENT, 1);
     elements = elements_of(&memory, x, 4 * most);
-    for (i = 0; i < 24; i++) {
+    for (i = 0; i < 25; i++) {
         lmc_source bad = elements, seconds = elements;
         options = options_of(&p);
         switch (i) {
@@ -617,7 +624,13 @@ static void test_reasons(void)
         case 19: CHECK_STATUS(lmc_quantizer_fit(&q, NULL, &options), LMC_ERR_ARGUMENT); continue;
         case 20: CHECK_STATUS(lmc_quantizer_fit(&q, &elements, NULL), LMC_ERR_ARGUMENT); continue;
         case 21: CHECK_STATUS(lmc_quantizer_get_info(NULL, &info), LMC_ERR_ARGUMENT); continue;
-        default: continue;
+        case 22: /* bits and codes */
+        case 23:
+        case 24: /* or too few, or too many */
+            options.n_codes = i == 22 ? 16 : i == 23 ? 1 : 257;
+            if (i > 22) options.bits = 0;
+            break;
+        default: abort();
         }
         t_note("arguments: case %lu", (unsigned long)i);
         q = (lmc_quantizer *)&p; /* it stays */
@@ -650,12 +663,16 @@ static void test_fit_faults(void)
 {
     const size_t n = 20000;
     uint8_t *const x = (uint8_t *)malloc(4 * n), *const v = (uint8_t *)malloc(4 * n);
+    size_t i;
     int mode;
     if (x == NULL || v == NULL) abort();
     fill(x, v, n, 4, K_MOMENT, 3);
-    for (mode = 0; mode < 10; mode++) {
+    for (mode = 0; mode < 14; mode++) {
         const int memory = mode % 2;
         long k;
+        if (mode == 12) /* few values */
+            for (i = 0; i < n; i++)
+                put(x, i, 4, i % 6 ? 0x3F800000u + (uint32_t)(i * i % 6) * 0x00330000u : 0);
         for (k = 0; k < 1000; k++) {
             static lmc_quantizer *const untouched = NULL;
             memory_elements first, other;
@@ -679,6 +696,7 @@ static void test_fit_faults(void)
                                            : LMC_ROLE_FIRST_MOMENT;
             if (mode / 2 == 4) options.measure = LMC_MEASURE_NMSE, options.bound = 0.01;
             else if (mode / 2 == 1) options.measure = LMC_MEASURE_RELATIVE, options.bound = 0.01;
+            else if (mode / 2 >= 5) options.n_codes = 16;
             else options.bits = 6;
             if (mode / 2 >= 3) {
                 seconds = elements_of(&other, v, 4 * n);
@@ -845,20 +863,202 @@ static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x
     return enc_size;
 }
 
+/* How many values the elements have; fewer than 1000. */
+static unsigned count_values(const uint8_t *x, size_t n, unsigned width)
+{
+    uint32_t values[1000];
+    unsigned n_values = 0, k;
+    size_t i;
+    for (i = 0; i < n && n_values < COUNT(values); i++) {
+        const uint32_t v = get(x, i, width);
+        for (k = 0; k < n_values && values[k] != v;) k++;
+        if (k == n_values) values[n_values++] = v;
+    }
+    return n_values;
+}
+
+/* One scale for the whole tensor: the error is near the least that is possible, and there are no
+ * more values than were asked for. The best n values for a uniform distribution are its n-quantiles'
+ * middles, with the error 1 / n^2. */
+static void test_codebooks(void)
+{
+    static const unsigned n_codes[] = {2, 3, 4, 16, 100, 256};
+    const size_t n = 131072;
+    uint8_t *const x = (uint8_t *)malloc(4 * n);
+    size_t i, k, d;
+    if (x == NULL) abort();
+    for (d = 0; d < 2; d++) {
+        const unsigned width = d ? 2 : 4;
+        plan p;
+        memset(&p, 0, sizeof p);
+        p.dtype = d ? LMC_BF16 : LMC_F32;
+        p.n = n;
+        p.group = n;
+        for (i = 0; i < n; i++) /* a permutation of equal distances; 0.5: none is zero */
+            put(x, i, width, bits_of(((double)(i * 40503 % n) + 0.5) / (double)n - 0.5));
+        for (k = 0; k < COUNT(n_codes); k++) {
+            const double best = 1.0 / n_codes[k] / n_codes[k];
+            lmc_quantizer_info info;
+            lmc_quantizer *q;
+            uint8_t *y;
+            p.n_codes = n_codes[k];
+            note_plan(&p);
+            q = fit(&p, x, n * width, NULL, NULL, &info);
+            if (!CHECK(q && !info.is_lossless)) continue;
+            y = quantized_copy(q, x, n * width, NULL);
+            CHECK(count_values(y, n, width) == info.n_codes && info.n_codes <= p.n_codes);
+            CHECK(fabs(measured_error(&p, LMC_MEASURE_NMSE, x, y, NULL) / info.loss.error - 1) <
+                  1e-3);
+            if (getenv("LMC_TEST_VERBOSE"))
+                printf("%u codes, error %.3f of the best\n", info.n_codes, info.loss.error / best);
+            /* BF16 has hardly more than 256 values here */
+            if (!d || p.n_codes <= 16) {
+                CHECK(info.n_codes + 1 >= p.n_codes);
+                CHECK(info.loss.error < best * (p.n_codes > 200 ? 1.3 : 1.03) &&
+                      info.loss.error > best * 0.99);
+            }
+            free(y);
+            lmc_quantizer_free(q);
+        }
+    }
+    free(x);
+}
+
+/* Tensors of few values lose nothing, whatever the values are. */
+static void test_few_values(void)
+{
+    enum { NEAR, ANY, ONE_SIGN, WITH_ZERO, KINDS_OF_VALUES };
+    static const unsigned counts[] = {1, 2, 3, 15, 16, 17, 255, 256, 257};
+    const size_t n = 32768;
+    uint8_t *const x = (uint8_t *)malloc(4 * n);
+    uint32_t values[257];
+    size_t i, c, d;
+    unsigned kind, n_tables = 0, n_lossy = 0;
+    if (x == NULL) abort();
+    for (d = 0; d < 2; d++)
+        for (kind = 0; kind < KINDS_OF_VALUES; kind++)
+            for (c = 0; c < COUNT(counts); c++) {
+                const unsigned width = d ? 2 : 4, n_values = counts[c];
+                const size_t size = n * width;
+                uint64_t seed = 100 * kind + c;
+                lmc_quantizer_info info;
+                lmc_quantizer *q;
+                size_t layouts[8];
+                uint8_t *y;
+                plan p;
+                memset(&p, 0, sizeof p);
+                p.dtype = d ? LMC_BF16 : LMC_F32;
+                p.n = n;
+                p.n_codes = n_values < 2 ? 2 : n_values > 256 ? 256 : n_values;
+                for (i = 0; i < n_values; i++) {
+                    uint32_t v = 0x3C000000u + ((uint32_t)i << 16) + ((uint32_t)(i % 2) << 31);
+                    if (kind == ANY) /* all bits of a normal number */
+                        v = 0x00800000u + (uint32_t)i * 0x700000u + (width == 4 ? 0x1357u : 0);
+                    if (kind == ONE_SIGN) v &= 0x7FFFFFFF;
+                    if (kind == WITH_ZERO && i == 0) v = 0;
+                    values[i] = v;
+                }
+                for (i = 0; i < n; i++)
+                    put(x, i, width, values[i < n_values ? i : t_below(&seed, n_values)]);
+                for (i = 1000; i < n && c % 2; i += 7777) /* and some exceptions */
+                    put(x, i, width, i % 2 ? 0x7FC10000 : 0x80000000);
+                note_plan(&p);
+                t_note("%u values of kind %u, width %u", n_values, kind, width);
+                q = fit(&p, x, size, NULL, NULL, &info);
+                if (!q) continue;
+                if (n_values > 256) {
+                    CHECK(info.is_lossless || (info.loss.generation == 1 && info.n_codes <= 256));
+                    n_lossy += !info.is_lossless;
+                } else {
+                    y = quantized_copy(q, x, size, NULL);
+                    CHECK(memcmp(x, y, size) == 0 && info.loss.generation == 0 &&
+                          info.loss.error == 0 && info.loss.measure == LMC_MEASURE_NONE);
+                    free(y);
+                    if (!info.is_lossless) {
+                        n_tables++;
+                        CHECK(!info.is_grid && info.n_codes == n_values);
+                        (void)try_tensor(&p, q, x, NULL, 14, layouts);
+                        CHECK(layouts[2] == 2);
+                        put(x, 5, width, 0x40490000); /* a value that came later */
+                        (void)try_tensor(&p, q, x, NULL, 14, layouts);
+                    } else
+                        CHECK(n_values == 1 || (kind == ANY && !d) ||
+                              (n_values == 256 && kind != WITH_ZERO) ||
+                              strcmp(info.reason, "it would not be a tenth smaller") == 0);
+                }
+                lmc_quantizer_free(q);
+            }
+    if (getenv("LMC_TEST_VERBOSE")) printf("%u tables, %u with loss\n", n_tables, n_lossy);
+    CHECK(n_tables > 12 && n_lossy > 1);
+    free(x);
+}
+
+/* Zeros stay zero, rare ones beside the codebook; frequent ones are one of its values, and so are
+ * other elements near them. Nothing else becomes zero. */
+static void test_zeros_of_codebooks(void)
+{
+    static const struct {
+        unsigned n_codes, of; /* one element in `of` is zero */
+        int is_value;
+    } cases[] = {{2, 7, 1}, {2, 9, 0}, {16, 60, 1}, {16, 70, 0}, {256, 1000, 1}, {256, 1200, 0}};
+    const size_t n = 120000;
+    uint8_t *const x = (uint8_t *)malloc(4 * n);
+    size_t i, k, role;
+    if (x == NULL) abort();
+    for (role = 0; role < 2; role++)
+        for (k = 0; k < COUNT(cases); k++) {
+            lmc_quantizer_info info;
+            lmc_quantizer *q;
+            size_t zeros = 0, made = 0, lost = 0;
+            uint64_t seed = k;
+            uint8_t *y;
+            plan p;
+            memset(&p, 0, sizeof p);
+            p.dtype = LMC_F32;
+            p.role = role ? LMC_ROLE_SECOND_MOMENT : LMC_ROLE_OTHER;
+            p.n = n;
+            p.n_codes = cases[k].n_codes;
+            p.group = n;
+            for (i = 0; i < n; i++) {
+                const double g = gauss(&seed);
+                put(x, i, 4, i % cases[k].of ? bits_of(role ? 1e-9 * exp(g) : g) : 0);
+            }
+            note_plan(&p);
+            t_note("one zero in %u", cases[k].of);
+            q = fit(&p, x, 4 * n, NULL, NULL, &info);
+            if (!CHECK(q && !info.is_lossless)) continue;
+            y = quantized_copy(q, x, 4 * n, NULL);
+            for (i = 0; i < n; i++) {
+                const uint32_t a = get(x, i, 4), b = get(y, i, 4);
+                zeros += a == 0;
+                lost += a == 0 && b != 0;
+                made += a != 0 && b == 0;
+            }
+            CHECK(lost == 0 && zeros >= n / cases[k].of);
+            CHECK((made > 0) == (cases[k].is_value && role == 0));
+            CHECK(count_values(y, n, 4) == info.n_codes);
+            CHECK(cases[k].n_codes == 256 ? info.n_codes <= 256
+                                          : info.n_codes == cases[k].n_codes + !cases[k].is_value);
+            free(y);
+            lmc_quantizer_free(q);
+        }
+    free(x);
+}
+
 /* Plans for tensors and damaged blocks: grids and tables, groups and updates, both dtypes. */
 static const plan tensor_plans[] = {
     {LMC_F32, LMC_ROLE_SECOND_MOMENT, K_SECOND, 70000, 8, LMC_MEASURE_NONE, 0, 0, 0},
-    {LMC_F32, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 70000, 8, LMC_MEASURE_NONE, 0, 0, 255},
-    {LMC_BF16, LMC_ROLE_SECOND_MOMENT, K_SECOND, 50001, 4, LMC_MEASURE_NONE, 0, 100, 15},
-    {LMC_BF16, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 50001, 6, LMC_MEASURE_NONE, 0, 0, 63},
+    {LMC_F32, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 70000, 0, LMC_MEASURE_NONE, 0, 0, 256},
+    {LMC_BF16, LMC_ROLE_SECOND_MOMENT, K_SECOND, 50001, 0, LMC_MEASURE_NONE, 0, 100, 16},
+    {LMC_BF16, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 50001, 0, LMC_MEASURE_NONE, 0, 0, 64},
     {LMC_F32, LMC_ROLE_SECOND_MOMENT, K_SECOND, 33333, 0, LMC_MEASURE_UPDATE, 0.005, 3000, 0},
     {LMC_F32, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 33333, 0, LMC_MEASURE_UPDATE, 0.005, 0, 0},
     {LMC_BF16, LMC_ROLE_SECOND_MOMENT, K_SECOND, 40000, 0, LMC_MEASURE_UPDATE, 0.05, 70000, 0},
     {LMC_BF16, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 40000, 0, LMC_MEASURE_UPDATE, 0.05, 0, 0},
     {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49152, 0, LMC_MEASURE_RELATIVE, 1e-3, 17, 0},
-    {LMC_BF16, LMC_ROLE_OTHER, K_GAUSS, 49953, 5, LMC_MEASURE_NONE, 0, 1000000, 31},
+    {LMC_BF16, LMC_ROLE_OTHER, K_GAUSS, 49953, 0, LMC_MEASURE_NONE, 0, 1000000, 32},
     {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49152, 0, LMC_MEASURE_NMSE, 1e-4, 5000, 0},
-    {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49150, 7, LMC_MEASURE_NONE, 0, 256, 127},
+    {LMC_F32, LMC_ROLE_OTHER, K_ODD, 49150, 0, LMC_MEASURE_NONE, 0, 256, 128},
 };
 
 static void test_tensors(void)
@@ -889,7 +1089,7 @@ static void test_tensors(void)
             CHECK(layouts[2] >= (i % 3 ? 3 : 1) && layouts[0] + layouts[1] == 0);
             CHECK(enc_size < lossless_size - lossless_size / 10);
             /* as estimated; small blocks also have tables and headers */
-            if (i % 3 == 0 && !p->table)
+            if (i % 3 == 0)
                 CHECK((double)enc_size * 8 < (info.bits * 1.1 + 0.2) * (double)p->n + 8 * 600 &&
                       (double)enc_size * 8 > (info.bits * 0.6 - 0.1) * (double)p->n);
             note_plan(p);
@@ -1459,8 +1659,8 @@ static void make_states(states *s, size_t n, int one_file)
         p.group = 50;
         if (i == N0) p.measure = LMC_MEASURE_UPDATE, p.bound = 0.02;
         else if (i == G) p.measure = LMC_MEASURE_RELATIVE, p.bound = 1e-3;
-        else p.bits = i == M1 ? 5 : 8;
-        p.table = i == V0 ? 255 : i == M1 ? 31 : 0;
+        else if (i == V0 || i == M1) p.n_codes = i == V0 ? 256 : 32;
+        else p.bits = 8;
         t_note("part %s", names[i]);
         s->quantizers[i] =
             fit(&p, s->parts[i].data, s->parts[i].size, is_first ? s->parts[second].data : NULL,
@@ -2009,6 +2209,9 @@ int main(int argc, char **argv)
     test_reasons();
     test_fit_faults();
     test_tensors();
+    test_codebooks();
+    test_few_values();
+    test_zeros_of_codebooks();
     test_far_updates();
     test_uneven_losses();
     if (t_kernels_only) return t_end();

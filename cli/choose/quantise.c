@@ -198,16 +198,21 @@ static lmc_quantizer_info get_info(const struct choice *c)
 
 int is_quantised(const struct choice *c) { return !get_info(c).is_lossless; }
 
+/* A codebook may have all values of its tensor: then nothing is lost. */
+static int is_lossy_choice(const struct choice *c) { return get_info(c).loss.generation != 0; }
+
 /* why: the reason for not using the second moment; "" if there is none */
 static void explain_quantizer(struct choice *c, const char *why)
 {
     lmc_quantizer_info info = get_info(c);
-    if (info.is_lossless) {
-        set_reason(c, info.reason);
+    if (!is_lossy_choice(c)) {
+        set_reason(c, info.is_lossless ? info.reason
+                                       : "it has no more values than the codebook may have");
         return;
     }
     free(c->reason);
-    c->reason = format_text("a grid, %u points in use", info.n_codes);
+    c->reason = info.is_grid ? format_text("a grid, %u points in use", info.n_codes)
+                             : format_text("k-means, %u values", info.n_codes);
     if (c->has_second) append_text(&c->reason, ", scaled by the second moment");
     else
         append_text(&c->reason, ", scales for groups of %llu%s%s",
@@ -219,7 +224,7 @@ static void say_choice(const struct choice *c, const struct members *m)
     const char *path = name_of_member(&m->list[c->member]);
     if (m->o->verbosity < 3 || !c->rule) return;
     lmc_quantizer_info info = get_info(c);
-    if (info.is_lossless)
+    if (!is_lossy_choice(c))
         say(path, "%.200s (%s): exact: %s", c->tensor->name, role_names[c->meaning.role],
             c->reason);
     else
@@ -244,7 +249,7 @@ static int fit_quantizer(struct choice *c, struct members *m)
     enum lmc_status status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
     if (status == LMC_ERR_READ) return m->code;
     if (status != LMC_OK) return fail_status(m->list[c->member].full, status);
-    c->has_second = has_second && is_quantised(c);
+    c->has_second = has_second && is_lossy_choice(c);
     explain_quantizer(c, why);
     return CODE_OK;
 }
@@ -355,10 +360,13 @@ static void put_json_choice(struct json_writer *w, const struct choice *c, const
         put_json_text(w, "partner", c->partner->tensor->name);
     }
     put_json_bytes(w, "rule", c->rule->text, strlen(c->rule->text));
-    put_json(w, "choice", json_string(info.is_lossless ? "lossless" : "grid"));
+    put_json(w, "choice",
+             json_string(info.is_lossless ? "lossless"
+                         : info.is_grid   ? "grid"
+                                          : "k-means"));
     put_json(w, "reason", json_string(c->reason));
-    if (!info.is_lossless) {
-        put_json_number(w, "codes", info.n_codes);
+    if (!info.is_lossless) put_json_number(w, "codes", info.n_codes);
+    if (is_lossy_choice(c)) {
         put_json(w, "measure", json_string(name_measure(&info.loss)));
         put_json_real(w, "error", info.loss.error);
         put_json_real(w, "bits", info.bits);
@@ -418,7 +426,7 @@ static void say_sums(const struct members *m, const char *name)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++) {
             const struct choice *c = &m->list[i].choices[k];
             if (!c->rule) continue;
-            if (is_quantised(c)) n_quantised++;
+            if (is_lossy_choice(c)) n_quantised++;
             else count_reason(&list, &n, &room, c->reason);
         }
     for (size_t i = 0; i < n; i++) {

@@ -93,6 +93,7 @@ class Quantizer:
         dtype: str,
         role: int,
         bits: int,
+        n_codes: int,
         measure: int,
         bound: float,
         group: int = 0,
@@ -112,7 +113,7 @@ class Policy:
     ) -> tuple[int, str | None]: ...
     def quantizer_options(
         self, rule: int, role: str, dtype: str, shape: _Shape, has_second: bool, /
-    ) -> tuple[tuple[int, int, int, float, int], bool]: ...
+    ) -> tuple[tuple[int, int, int, int, float, int], bool]: ...
 
 @final
 class Caught:

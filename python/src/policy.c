@@ -140,8 +140,8 @@ static PyObject *policy_find_rule(PyObject *self, PyObject *args)
     return result;
 }
 
-/* (number of the rule, role, dtype, shape, has_second) -> (role, bits, measure, bound, group) for
- * Quantizer, and whether it uses the second moment */
+/* (number of the rule, role, dtype, shape, has_second) -> (role, bits, n_codes, measure, bound,
+ * group) for Quantizer, and whether it uses the second moment */
 static PyObject *policy_quantizer_options(PyObject *self, PyObject *args)
 {
     const struct policy *const p = &((policy_object *)self)->policy;
@@ -165,8 +165,8 @@ static PyObject *policy_quantizer_options(PyObject *self, PyObject *args)
     }
     has_second = has_second && wants_second(&p->rules[number], role);
     set_quantizer_options(&options, &p->rules[number], role, &t, has_second);
-    return Py_BuildValue("(iIidK)N", (int)options.role, options.bits, (int)options.measure,
-                         options.bound, (unsigned long long)options.group,
+    return Py_BuildValue("(iIIidK)N", (int)options.role, options.bits, options.n_codes,
+                         (int)options.measure, options.bound, (unsigned long long)options.group,
                          PyBool_FromLong(has_second));
 }
 

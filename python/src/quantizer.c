@@ -45,32 +45,33 @@ static int fit(quantizer_object *q, module_state *state, lmc_quantizer_options *
     return result ? 0 : -1;
 }
 
-/* (elements, dtype, role, bits, measure, bound, group, eps, second, second_quantizer) */
+/* (elements, dtype, role, bits, n_codes, measure, bound, group, eps, second, second_quantizer) */
 static PyObject *quantizer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"elements", "dtype", "role", "bits",   "measure",
-                            "bound",    "group", "eps",  "second", "second_quantizer",
-                            NULL};
+    static char *names[] = {"elements", "dtype", "role", "bits",   "n_codes",          "measure",
+                            "bound",    "group", "eps",  "second", "second_quantizer", NULL};
     module_state *const state = state_of(type);
     lmc_quantizer_options options = LMC_QUANTIZER_OPTIONS();
     PyObject *object, *second = Py_None, *second_quantizer = Py_None;
     Py_buffer elements, second_buffer;
     quantizer_object *q;
     const char *dtype;
-    int role, bits, measure, result = -1;
+    int role, bits, n_codes, measure, result = -1;
     unsigned long long group = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Osiiid|KdOO:Quantizer", names, &object, &dtype,
-                                     &role, &bits, &measure, &options.bound, &group, &options.eps,
-                                     &second, &second_quantizer))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Osiiiid|KdOO:Quantizer", names, &object, &dtype,
+                                     &role, &bits, &n_codes, &measure, &options.bound, &group,
+                                     &options.eps, &second, &second_quantizer))
         return NULL;
     memset(&second_buffer, 0, sizeof second_buffer);
     options.dtype = parse_dtype(dtype);
     if (PyErr_Occurred()) return NULL;
-    if (role < 0 || role > 2 || measure < 0 || measure > 3 || bits < 0 || bits > 8 ||
+    if (role < 0 || role > 2 || measure < 0 || measure > 3 || bits < 0 || bits > 8 || n_codes < 0 ||
+        n_codes > 256 ||
         (second_quantizer != Py_None && !PyObject_TypeCheck(second_quantizer, type)))
         return raise_status(state, LMC_ERR_ARGUMENT, NULL, NULL);
     options.role = (enum lmc_role)role;
     options.bits = (unsigned)bits;
+    options.n_codes = (unsigned)n_codes;
     options.measure = (enum lmc_measure)measure;
     options.group = group;
     if (second_quantizer != Py_None) options.second = quantizer_of(second_quantizer);

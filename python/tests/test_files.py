@@ -473,7 +473,7 @@ def test_rules(tmp_path):
         assert [r.info(n).loss is not None for n in ("exp_avg_sq", "keep.exp_avg_sq", "weight", "small")] == [
             True, False, True, False,
         ]  # fmt: skip
-    for wrong in ("*", "*=bits:9", "*=update:2", "=bits:8", "*,role=king=bits:8", "*=nmse:x", "*,min=1T=bits:8"):
+    for wrong in ("*", "*=bits:9", "*=kmeans:0", "*=kmeans:9", "*=update:2", "=bits:8", "*,role=king=bits:8", "*=nmse:x", "*,min=1T=bits:8"):
         with pytest.raises(ValueError, match="quantize rule"):
             lmc.Writer(io.BytesIO(), quantize=wrong)
 

@@ -115,7 +115,7 @@ def copied(number=0):
 
 
 def quantizer(bits=8, **options):
-    return _lmc.Quantizer(np.linspace(-1, 1, 2000, dtype=np.float32), "F32", 0, bits, 0, 0.0, **options)
+    return _lmc.Quantizer(np.linspace(-1, 1, 2000, dtype=np.float32), "F32", 0, bits, 0, 0, 0.0, **options)
 
 
 def quantized(q):
@@ -266,7 +266,7 @@ CASES = {  # what is called, what it raises
     "Quantizer": (lambda: (quantized(quantizer()), quantizer().info()), None),
     "Quantizer, bits": (lambda: quantizer(bits=99), lmc.LMCError),
     "Quantizer, second": (lambda: quantizer(second=5), TypeError),
-    "Quantizer of bytes": (lambda: _lmc.Quantizer(DATA, "U8", 0, 8, 0, 0.0).info(), None),
+    "Quantizer of bytes": (lambda: _lmc.Quantizer(DATA, "U8", 0, 8, 0, 0, 0.0).info(), None),
     "compress": (lambda: lmc.decompress(lmc.compress(FLAT)), None),
     "decompress, base": (lambda: lmc.decompress(DELTA), lmc.MissingBaseError),
     "open, file fails": (lambda: lmc.open(io.StringIO("x")), Exception),

@@ -47,7 +47,7 @@ def test_what_is_lossless_stays_exact():
 
 
 @QUIET
-@pytest.mark.parametrize("rule", ["*=update:0.01", "*=bits:6", "*=rel:0.01", "*=nmse:1e-4", "*=auto:0.1", "*,role=any=nmse:1e-4", "*,max=1K=bits:8"])
+@pytest.mark.parametrize("rule", ["*=update:0.01", "*=bits:6", "*,role=any=kmeans:3", "*=rel:0.01", "*=nmse:1e-4", "*=auto:0.1", "*,role=any=nmse:1e-4", "*,max=1K=bits:8"])
 def test_the_command_does_the_same(tmp_path, rule):
     """The same tensors are quantised, and to the same bytes."""
     from safetensors.numpy import save_file

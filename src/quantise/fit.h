@@ -110,12 +110,10 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     if (f->options->n_codes) LMC__TRY(lmc__fit_values(f));
-    if (!q->params.is_exact) {
-        LMC__TRY(lmc__begin_fit(f));
-        if (q->info.is_lossless) return LMC_OK;
+    if (!q->params.is_exact && !q->info.is_lossless) LMC__TRY(lmc__begin_fit(f));
+    if (!q->params.is_exact && !q->info.is_lossless)
         LMC__TRY(f->options->n_codes ? lmc__fit_table(f) : lmc__fit_grid(f));
-        if (q->info.is_lossless) return LMC_OK;
-    }
+    if (q->info.is_lossless) return LMC_OK;
     q->info.is_grid = q->params.table_size == 0;
     q->info.bits = (double)f->bits / 65536.0;
     q->info.loss.generation = f->options->generation + !q->params.is_exact;

@@ -167,8 +167,10 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
         LMC__TRY(lmc__measure_sample(f, stride, 1));
         lmc__measure_size(f);
         excess = lmc__find_excess(f, o->bits, bound);
-        if (is_first && excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
-        if (is_first && f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
+        if (is_first && !f->obstacle) {
+            if (f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
+            else if (excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
+        }
         if (f->obstacle || (excess <= 0 && (was_above || i >= LMC__MAX_COARSER ||
                                             excess >= -2 * LMC__SCALE_STEP))) {
             if (stride != large && (f->obstacle || !grid->is_log)) {

@@ -25,6 +25,7 @@
 
 #define LMC__START_CELLS 2048u
 #define LMC__LLOYD_ROUNDS 256u /* at most; usually cells stop moving earlier */
+#define LMC__MAX_WIDER 3u      /* how often a grid may become coarser by two octaves */
 
 /* 1 MiB, allocated while a codebook is sought. Cell i is [ends[i - 1], ends[i]), the first one
  * begins at `first`. Means are symbols times 256. */
@@ -216,27 +217,39 @@ LMC__COLD static enum lmc_status lmc__fit_table(lmc__fit *f)
     lmc__quant_params *const p = &q->params;
     const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
     const uint32_t zero = p->grid.is_log ? 0 : (uint32_t)(1 - p->grid.min);
-    unsigned k = f->options->n_codes;
+    unsigned k = f->options->n_codes, trial;
     enum lmc_status status;
     lmc__cells *c;
     int is_zero_frequent;
-    uint32_t s;
-    LMC__TRY(lmc__measure_sample(f, stride, 0));
+    uint32_t s, beyond = UINT32_MAX;
+    /* A codebook can have values for far elements, too. The grid becomes coarser while this leaves
+     * fewer exceptions, if these are more than one in 8192. */
+    for (trial = 0;; trial++) {
+        LMC__TRY(lmc__measure_sample(f, stride, 0));
+        if (p->grid.is_log || p->is_predicted || trial == LMC__MAX_WIDER ||
+            f->counts[LMC__EXCEPTION] <= f->n / 8192 || f->counts[LMC__EXCEPTION] == beyond)
+            break;
+        beyond = f->counts[LMC__EXCEPTION];
+        lmc__coarsen(q, 2 * LMC__OCTAVE);
+    }
     lmc__measure_size(f);
     p->low_bits = 0;
-    if (q->info.n_codes == 0) f->obstacle = "all of it is zero";
+    if (!f->obstacle && q->info.n_codes == 0) f->obstacle = "all of it is zero";
     if (f->obstacle) return lmc__keep_lossless(q, f->obstacle);
     c = (lmc__cells *)lmc__realloc(q->allocator, NULL, 0, sizeof *c);
     if (!c) return LMC_ERR_MEMORY;
-    /* A frequent zero stays where it is on the line; a logarithm has no zero. There are at most 255
-     * codes without that of zero. */
-    is_zero_frequent = (uint64_t)f->n_zero * 1024 > f->n;
+    /* Zeros always stay zero. If they are frequent, zero is one of the values, and on the line
+     * other elements may become zero. Rare zeros come beside the values: at that share, this takes
+     * as many bits as one value less would lose in precision. */
+    is_zero_frequent = (uint64_t)f->n_zero * 4 * k > f->n;
     c->fixed = is_zero_frequent ? zero : 0;
-    k -= c->fixed == 0 && (is_zero_frequent || k == 256);
+    k -= c->fixed == 0 && (is_zero_frequent || k == 256); /* 255 numbers, and zero */
     c->first = f->first;
     c->weight[0] = c->sum[0] = 0;
     for (s = 0; s + 1 < LMC__SYMBOLS; s++) {
-        const uint32_t count = s == 0 ? 0 : f->counts[s == zero ? 0 : s];
+        const uint32_t count = s == 0      ? 0
+                               : s != zero ? f->counts[s]
+                                           : f->counts[0] - (c->fixed ? 0 : f->n_zero);
         c->weight[s + 1] = c->weight[s] + count;
         c->sum[s + 1] = c->sum[s] + (uint64_t)count * s;
     }

@@ -19,7 +19,7 @@ typedef struct lmc__values {
     unsigned n;
 } lmc__values;
 
-/* Returns 0 if there are more than `most` values, at most 255. */
+/* Returns 0 if there are more than `most` values, at most 256. */
 static int lmc__count_values(lmc__values *v, const uint8_t *x, size_t n, unsigned most)
 {
     size_t i;
@@ -70,15 +70,14 @@ static int lmc__set_exact_table(lmc__quant_params *p, const lmc__values *v, uint
     return 1;
 }
 
-/* If the tensor has at most n_codes values, and a grid has them, they become the table, and nothing
- * is lost (is_exact). Otherwise the quantiser does not change. Most tensors have too many values
- * among their first hundreds of elements. */
+/* A tensor that has at most n_codes values loses nothing: they become the table (is_exact), or, if
+ * no grid has all of them, the tensor is kept as it is. If it has more, the quantiser does not
+ * change: most tensors have too many among their first hundreds of elements. */
 LMC__COLD static enum lmc_status lmc__fit_values(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__quant_params *const p = &q->params;
     const unsigned n_codes = f->options->n_codes;
-    const lmc__grid none = p->grid;
     lmc__values v;
     uint32_t counts[256] = {0}, total = 0, scale, i;
     unsigned shift = 0;
@@ -88,13 +87,12 @@ LMC__COLD static enum lmc_status lmc__fit_values(lmc__fit *f)
     for (at = 0; at < q->n; at += n) {
         n = lmc__get_chunk_size(q, at);
         LMC__TRY(lmc__read_chunk(f, at, n));
-        if (!lmc__count_values(&v, f->x, n, n_codes < 256 ? n_codes : 255)) return LMC_OK;
+        if (!lmc__count_values(&v, f->x, n, n_codes)) return LMC_OK;
     }
-    if (v.n == 0 || v.n + (v.n_zero != 0) > n_codes || v.n_exceptions > q->n / 100) return LMC_OK;
-    if (!lmc__set_exact_table(p, &v, &scale)) {
-        p->grid = none;
-        return LMC_OK;
-    }
+    if (v.n == 0 || v.n + (v.n_zero != 0) > n_codes) return LMC_OK;
+    if (v.n + (v.n_zero != 0) < 2) return lmc__keep_lossless(q, "all of it is one value");
+    if (v.n > 255 || v.n_exceptions > q->n / 100 || !lmc__set_exact_table(p, &v, &scale))
+        return lmc__keep_lossless(q, "it has few values, but no table has exactly these");
     p->is_exact = 1;
     p->group_size = lmc__min64(q->n, 0x7FFFFFFF);
     LMC__TRY(lmc__alloc_scales(q));
