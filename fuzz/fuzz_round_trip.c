@@ -107,7 +107,10 @@ static void make_quantizer(made_file *f, size_t number, uint64_t p, const lmc_te
     options.dtype = lmc_dtype_find(t->dtype);
     options.role = (enum lmc_role)(fuzz_bits(&p, 2) % 3);
     options.bits = fuzz_bits(&p, 3);
-    if (options.bits < 4) options.bits = 0;
+    if (options.bits < 4) { /* 0: a bound */
+        options.n_codes = options.bits ? 1u << (3 * options.bits - 1) : 0;
+        options.bits = 0;
+    }
     options.measure = (enum lmc_measure)(1 + fuzz_bits(&p, 2) % 3);
     options.bound = 0.75 / (1 << fuzz_bits(&p, 4));
     options.group = widths[fuzz_bits(&p, 4)] - 1u;

@@ -120,6 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         options.dtype = dtype;
         options.role = (enum lmc_role)(role % 3);
         options.bits = q_bits < 4 ? 0 : q_bits;
+        options.n_codes = q_bits == 1 ? 2 : q_bits == 2 ? 16 : q_bits == 3 ? 256 : 0;
         options.measure = (enum lmc_measure)measure;
         options.bound = 1.0 / (1u << bound) * 0.75;
         options.group = group;
