@@ -878,8 +878,8 @@ static unsigned count_values(const uint8_t *x, size_t n, unsigned width)
 }
 
 /* One scale for the whole tensor: the error is near the least that is possible, and there are no
- * more values than were asked for. The best n values for a uniform distribution are its n-quantiles'
- * middles, with the error 1 / n^2. */
+ * more values than were asked for. The best n values for a uniform distribution are the middles of
+ * n equal intervals, with the error 1 / n^2. */
 static void test_codebooks(void)
 {
     static const unsigned n_codes[] = {2, 3, 4, 16, 100, 256};
