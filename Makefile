@@ -70,8 +70,16 @@ OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES)) \
     $(FORMATS:%.c=build/obj/%.o) build/obj/help_text.o
 COMPILE = $(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS)
 
+# lmc mount needs libfuse3; without it, it says so. make FUSE=no: without it, even if it is there.
+FUSE := $(shell pkg-config --exists 'fuse3 >= 3.7' 2>/dev/null && echo yes || echo no)
+ifeq ($(FUSE),yes)
+FUSE_CFLAGS := -DLMC_FUSE $(patsubst -I%,-isystem %,$(shell pkg-config --cflags fuse3))
+FUSE_LIBS := $(shell pkg-config --libs fuse3)
+endif
+build/obj/verb/mount.o: COMPILE += $(FUSE_CFLAGS)
+
 build/lmc: $(OBJECTS)
-	$(call say,LD $@)$(CC) $(CFLAGS) $(OBJECTS) -o $@ $(LDFLAGS) -ljansson -pthread
+	$(call say,LD $@)$(CC) $(CFLAGS) $(OBJECTS) -o $@ $(LDFLAGS) -ljansson $(FUSE_LIBS) -pthread
 
 build/obj/lmc.o: cli/lmc_impl.c lmc.h build/obj/flags
 	$(call say,CC $<)$(COMPILE) -c $< -o $@
@@ -99,7 +107,7 @@ build/obj/flags: FORCE
 	@command -v $(firstword $(CC)) >/dev/null || { echo "$(CC), a C compiler, is missing:" \
 	    "apt-get install gcc libc6-dev (Debian, Ubuntu), gcc (Fedora)"; exit 1; }
 	@mkdir -p build/obj
-	@echo '$(COMPILE)' | cmp -s - $@ || echo '$(COMPILE)' >$@
+	@echo '$(COMPILE) $(FUSE_CFLAGS)' | cmp -s - $@ || echo '$(COMPILE) $(FUSE_CFLAGS)' >$@
 
 build/obj/jansson:
 	@mkdir -p build/obj

@@ -141,12 +141,16 @@ static int is_visible(const struct option *o, const struct arguments *a)
     return is_series(a) || (o->verbs & PLAIN);
 }
 
-/* The option of that letter; NULL: none. */
+/* The option of that letter, if possible one that the verb takes; NULL: none. */
 static const struct option *find_letter(const struct arguments *a, char letter)
 {
-    const struct option *o = options;
-    while (o < options + n_options && (o->letter != letter || !is_visible(o, a))) o++;
-    return o < options + n_options ? o : NULL;
+    const struct option *found = NULL;
+    for (const struct option *o = options; o < options + n_options; o++) {
+        if (o->letter != letter || !is_visible(o, a)) continue;
+        if (o->verbs >> a->verb & 1) return o;
+        found = o;
+    }
+    return found;
 }
 
 /* The option of that word, which may have a value behind '='. NULL: none. */
@@ -380,7 +384,7 @@ static int check_output_options(const struct arguments *a)
 static int check_combinations(const struct arguments *a)
 {
     const struct options *o = &a->o;
-    const unsigned no_dash = V(FOLD) | V(REBASE) | V(VERIFY) | V(SALVAGE);
+    const unsigned no_dash = V(FOLD) | V(REBASE) | V(VERIFY) | V(SALVAGE) | V(MOUNT);
     int has_dash = 0;
     for (size_t i = 0; i < a->o.n_names; i++) has_dash |= is_dash(a->o.names[i]);
     if (a->verb == VERB_CAT && a->o.n_names > 2 && !a->o.safetensors)
@@ -392,6 +396,8 @@ static int check_combinations(const struct arguments *a)
         return fail_usage(a, "--npy and --safetensors exclude each other");
     if (has_dash && (no_dash >> a->verb & 1))
         return fail_usage(a, "'lmc %s' needs files, not standard input", verbs[a->verb].word);
+    if (o->foreground && o->log)
+        return fail_usage(a, "with -f messages go to standard error; leave out --log");
     if (o->opaque && o->dtype != LMC_AUTO)
         return fail_usage(a, "--opaque and --dtype exclude each other");
     if ((o->opaque || o->dtype != LMC_AUTO) && !(LOOKERS >> a->verb & 1) && a->bases.n == 0)

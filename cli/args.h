@@ -25,6 +25,7 @@ enum verb {
     VERB_VERIFY,
     VERB_APPLY,
     VERB_SALVAGE,
+    VERB_MOUNT,
     VERB_SERIES_ADD,
     VERB_SERIES_LIST,
     VERB_SERIES_RESTORE,
@@ -90,10 +91,12 @@ extern const struct verb_row verbs[N_VERBS];
 #define LEVELS (CODERS | V(DIFF) | V(STATS))
 /* Verbs that search for bases. */
 #define BASED (PLAIN & ~V(APPLY))
+/* Verbs that may replace something, and that walk through directories. */
+#define FORCED (PLAIN & ~V(MOUNT))
 #define ADDERS (V(SERIES_ADD) | V(SERIES_WATCH))
 
 /* Verbs that create files and directories from a snapshot, or check that this can be done. */
-#define BOUNDED (PLAIN | ADDERS | V(SERIES_RESTORE) | V(SERIES_VERIFY) | V(SERIES_GC))
+#define BOUNDED (FORCED | ADDERS | V(SERIES_RESTORE) | V(SERIES_VERIFY) | V(SERIES_GC))
 
 enum kind {
     MODE,  /* no value; sets the verb, to `value` */

@@ -1,9 +1,10 @@
 /* main.c - the command lmc: compresses files and checkpoints, with options like zstd's
  * SPDX-License-Identifier: MIT
  *
- * Static variables are only in sys/: the line on the terminal (report.c), the progress
- * (progress.c), temporary names (temporary.c), the directory that is held (spot.c), the umask
- * (attributes.c), the hook for lack of memory (memory.c).
+ * Static variables are only in sys/: the line on the terminal and where messages go (report.c), the
+ * progress (progress.c), temporary names (temporary.c), the directory that is held (spot.c), the
+ * umask (attributes.c), the hook for lack of memory (memory.c), the pipe to the process that a user
+ * waits for (background.c).
  */
 #define LMC_PTHREADS /* lmc_pool; as in lmc_impl.c */
 #include "args.h"
@@ -14,6 +15,7 @@
 #include "format/json.h"
 #include "input/options.h"
 #include "sys/attributes.h"
+#include "sys/background.h"
 #include "sys/io.h"
 #include "sys/spot.h"
 #include "sys/temporary.h"
@@ -165,14 +167,18 @@ static void allow_many_files(void)
 
 static int run(struct arguments *a)
 {
+    const int is_mount = a->verb == VERB_MOUNT;
     lmc_pool *pool;
+    int code;
+    if (is_mount && !a->o.foreground && !go_to_background(&code)) return code;
     read_umask();
     allow_many_files();
-    watch_signals();
+    if (!is_mount) watch_signals(); /* libfuse unmounts at a signal */
+    if (is_mount) a->progress = 0;
     progress_enable(a->progress < 0 ? a->o.verbosity > 0 && isatty(STDERR_FILENO) : a->progress);
     if (lmc_pool_open(&pool, (unsigned)a->n_threads, NULL) != LMC_OK) check_memory(NULL);
     a->o.parallel = *lmc_pool_parallel(pool);
-    int code = verbs[a->verb].run ? verbs[a->verb].run(&a->o) : process_files(a);
+    code = verbs[a->verb].run ? verbs[a->verb].run(&a->o) : process_files(a);
     progress_clear();
     lmc_pool_free(pool);
     a->o.parallel.user = NULL;

@@ -15,7 +15,7 @@ import test_command
 from test_command import LMC, ROOT, Case, bf16, f32, main, moved, safetensors
 
 
-WORDS = ("cat", "diff", "stats", "fold", "rebase", "verify", "apply", "salvage", "series")
+WORDS = ("cat", "diff", "stats", "fold", "rebase", "verify", "apply", "salvage", "mount", "series")
 
 
 def ends(part):

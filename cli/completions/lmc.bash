@@ -38,7 +38,7 @@ _lmc_series() { # behind 'series': the directory, a verb, and what that takes
 
 _lmc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' has_snapshot=''
-    local verbs='cat diff apply fold rebase verify series stats salvage help compress decompress restore test list info version'
+    local verbs='cat diff apply fold rebase verify series stats mount salvage help compress decompress restore test list info version'
     local all='--compress --decompress --uncompress --test --list --json --stdout --output --force --keep --rm --recursive --base
         --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins --no-zeros
         --quant --policy
@@ -53,10 +53,10 @@ _lmc() {
     case $prev in
     --dtype) mapfile -t COMPREPLY < <(compgen -W 'BF16 F16 F32 F64 F8_E4M3 F8_E5M2 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64' -- "$cur"); return ;;
     --search) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
-    --base | --patch-from | -o | --output | --policy) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    --base | --patch-from | -o | --output | --policy | --log) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     --onto) mapfile -t COMPREPLY < <(compgen -f -W none -- "$cur"); return ;;
     --file) mapfile -t COMPREPLY < <(compgen -W "$(_lmc_members path)" -- "$cur"); return ;;
-    help) mapfile -t COMPREPLY < <(compgen -W 'options compress restore test list cat directories files formats pipes deltas chains apply diff stats series salvage dump quant memory exit examples' -- "$cur"); return ;;
+    help) mapfile -t COMPREPLY < <(compgen -W 'options compress restore test list cat directories files formats pipes deltas chains apply diff stats series mount salvage dump quant memory exit examples' -- "$cur"); return ;;
     -T | --threads | --quant | --name | --every | --keep-last | --keep-every | --settle | --interval | --match | --max-files | --max-depth) return ;;
     esac
     if [[ $cur == -* ]]; then
@@ -68,6 +68,7 @@ _lmc() {
         fold) options="$common --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
         rebase) options="$common --onto --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
         apply) options='--trust-base --force --threads --quiet --verbose --progress --no-progress --help' ;;
+        mount) options="--base --patch-from --search --no-search --foreground --allow-other --log --threads --quiet --verbose --help" ;;
         salvage) options="$common --json --output --force" ;;
         series) options='--name --every --anchor --verify --rm --json --output --force --npy --file --dry-run --keep-last --keep-every
             --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --no-zeros --quant --policy --dtype --opaque --dereference --no-dereference --max-files --max-depth

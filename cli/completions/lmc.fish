@@ -22,10 +22,10 @@ function __lmc_series_names
     echo latest
 end
 
-set -l verbs cat diff apply fold rebase verify series stats salvage help compress decompress restore test list info version
+set -l verbs cat diff apply fold rebase verify series stats mount salvage help compress decompress restore test list info version
 for c in lmc unlmc lmccat
     complete -c $c -n "not __fish_seen_subcommand_from $verbs" -a "$verbs"
-    complete -c $c -n "__fish_seen_subcommand_from help" -f -a "options compress restore test list cat directories files formats pipes deltas chains apply diff stats series salvage dump quant memory exit examples"
+    complete -c $c -n "__fish_seen_subcommand_from help" -f -a "options compress restore test list cat directories files formats pipes deltas chains apply diff stats series mount salvage dump quant memory exit examples"
     complete -c $c -n "__lmc_in_series 0" -f -a "(__fish_complete_directories)"
     complete -c $c -n "__lmc_in_series 1" -f -a "add list restore cat prune keep gc verify watch rebuild"
     complete -c $c -n "__lmc_in_series 2 restore cat verify prune keep" -f -a "(__lmc_series_names)"
@@ -65,6 +65,9 @@ for c in lmc unlmc lmccat
     complete -c $c -l safetensors -d 'cat: a safetensors file'
     complete -c $c -l f32 -d 'cat: small floats become F32'
     complete -c $c -l file -x -d 'cat: the file in the snapshot'
+    complete -c $c -n "__fish_seen_subcommand_from mount" -l foreground -d 'stay in the foreground'
+    complete -c $c -n "__fish_seen_subcommand_from mount" -l allow-other -d 'other users may read'
+    complete -c $c -n "__fish_seen_subcommand_from mount" -l log -r -d 'file for messages'
     complete -c $c -l max-files -x -d 'restore, or take, at most so many files'
     complete -c $c -l max-depth -x -d 'restore at most so deep'
     for o in name every keep-last keep-every settle interval match

@@ -161,6 +161,9 @@ enum lmc_status probe_snapshot(const char *path, lmc_snapshot_info *info);
  * all bytes before them. For very large snapshots the place is only " (in the tensor 'w')". */
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
 
+/* The same, but reads nothing: the damage is said to be in the tensor that holds byte `at`. */
+int fail_damage_near(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
+
 /* Reads the snapshot once, from front to back, without its index. text: where damage is, or "".
  * LMC_OK: none was found. This locates damage, but only restoring shows that there is none, as it
  * checks more. base NULL: of blocks that need the base, only header and payload are checked. */

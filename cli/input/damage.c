@@ -121,13 +121,17 @@ enum lmc_status look_for_damage(const struct archive *a, const lmc_base *base,
     return look_through(a, base, &all, text);
 }
 
-/* " (in the tensor 'w')"; for bytes in no tensor " (in 'a/b')", or "". */
+/* " (in the tensor 'w')", or " (in the tensor 'w' of 'a/b')"; for bytes in no tensor " (in 'a/b')",
+ * or "". */
 static void describe_start(const lmc_file *f, uint64_t at, char text[DAMAGE_TEXT])
 {
     size_t next = 0;
     const struct damaged_part p = find_part(f, at, &next);
     *text = 0;
-    if (p.tensor) snprintf(text, DAMAGE_TEXT, " (in the tensor '%.200s')", p.tensor->name);
+    if (p.tensor && *f->path)
+        snprintf(text, DAMAGE_TEXT, " (in the tensor '%.200s' of '%.200s')", p.tensor->name,
+                 f->path);
+    else if (p.tensor) snprintf(text, DAMAGE_TEXT, " (in the tensor '%.200s')", p.tensor->name);
     else if (*f->path) snprintf(text, DAMAGE_TEXT, " (in '%.200s')", f->path);
 }
 
@@ -141,5 +145,13 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
         (void)look_through(a, NULL, &here, text);
     if (!*text) /* all blocks are intact, but the result is wrong */
         describe_start(files.get_file(files.user, number), at, text);
+    return fail_archive_at(a, status, text);
+}
+
+int fail_damage_near(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
+{
+    const lmc_base files = files_of_archive(a);
+    char text[DAMAGE_TEXT];
+    describe_start(files.get_file(files.user, number), at, text);
     return fail_archive_at(a, status, text);
 }

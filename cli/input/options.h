@@ -69,6 +69,9 @@ struct options {
     /* apply: do not read the target first to check that it is the base */
     int trust_base;
     const char *onto; /* rebase: the new base, or "none" */
+    /* mount */
+    int foreground, allow_other;
+    const char *log; /* --log: the file for messages; NULL: syslog */
     /* series */
     const char *name;               /* add; NULL: that of the source */
     int anchor, verify;             /* add: without a base; compare with the source */

@@ -171,6 +171,9 @@ LIKE_PRINTF(3, 4) int fail(enum exit_code code, const char *name, const char *fo
  * away what they work with. */
 void silence_other_threads(void);
 
+/* From now on messages go to syslog. Before any other thread reports. */
+void report_to_syslog(void);
+
 /* If `name`, for which a call failed with `error`, is a URL: the end of a message that says that
  * lmc reads none. Else "". */
 const char *hint_for_url(const char *name, int error);

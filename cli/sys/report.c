@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <syslog.h>
 
 #include "../../formats/printable.h"
 
@@ -14,6 +15,8 @@ static int line_is_shown; /* the progress line is on the terminal now */
 static int has_speaker; /* then only that thread reports */
 static pthread_t speaker;
 
+static int is_syslog; /* messages go there */
+
 /* Called with the lock held. */
 static int is_silent(void) { return has_speaker && !pthread_equal(speaker, pthread_self()); }
 
@@ -23,6 +26,12 @@ void silence_other_threads(void)
     has_speaker = 1;
     speaker = pthread_self();
     pthread_mutex_unlock(&lock);
+}
+
+void report_to_syslog(void)
+{
+    openlog("lmc", LOG_PID, LOG_DAEMON);
+    is_syslog = 1;
 }
 
 /* Called with the lock held. */
@@ -71,7 +80,8 @@ int fail(enum exit_code code, const char *name, const char *format, ...)
     n += format_printable(line + n, size - n - 2, name);
     if (*name) n += (size_t)snprintf(line + n, size - n, ": ");
     format_printable(line + n, size - n, text);
-    if (!is_silent())
+    if (is_syslog) syslog(code == CODE_OK ? LOG_NOTICE : LOG_ERR, "%s", line + 5);
+    else if (!is_silent())
         fprintf(stderr, "%s\n", line); /* one write: lines of several processes do not mix */
     pthread_mutex_unlock(&lock);
     if (line != spare) free(line);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * Verb NAME is in verb/NAME.c. It takes its arguments from o->names, its options from o. Only the
- * verbs of series call other verbs.
+ * verbs of series call other verbs; mount uses the lists of series.
  */
 #pragma once
 
@@ -77,6 +77,10 @@ int apply_deltas(const struct options *o);
  * CODE_BASE: more could be recovered with the base; CODE_CORRUPT: something is lost. With --json,
  * prints salvage.json instead of a table. */
 int salvage_file(const struct options *o);
+
+/* Shows the snapshot, directory or series of the first name as files below the second name, until
+ * that is unmounted or a signal comes. In the background, if the caller has gone there. */
+int mount_snapshot(const struct options *o);
 
 /* -- series: each opens the series, which locks it, and closes it -- */
 
