@@ -218,7 +218,7 @@ static void answer_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_fi
     error = list_node(m, node, add_entry_of, l);
     pthread_mutex_unlock(&m->decoder);
     file->fh = (uintptr_t)l;
-    file->keep_cache = file->cache_readdir = is_constant_node(node);
+    file->keep_cache = file->cache_readdir = is_constant_node(node) ? 1 : 0;
     if (error) fuse_reply_err(request, error);
     if (error || fuse_reply_open(request, file) != 0) free_entries(l);
 }
@@ -291,7 +291,7 @@ static void answer_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_
     else if (h->node->size) error = open_volume(m, h->node->item);
     if (!error && is_constant_node(h->node) && h->node->size) h->volume = h->node->item->volume;
     file->fh = (uintptr_t)h;
-    file->keep_cache = is_same;
+    file->keep_cache = is_same ? 1 : 0;
     pthread_mutex_unlock(&m->decoder);
     if (error) fuse_reply_err(request, error);
     if (error || fuse_reply_open(request, file) != 0) give_back_handle(h);
