@@ -316,7 +316,8 @@ class Sources(MountCase):
             self.assertEqual(f.read(100), want[2][:100])
             self.lmc("series", "s", "prune", "step-2", "-q", "-f")
             self.lmc("series", "s", "gc", "-q")
-            self.fails(errno.ENOENT, os.stat, self.at + "/step-2")
+            self.fails(errno.ENOENT, os.listdir, self.at + "/step-2")
+            self.fails(errno.ENOENT, open, self.at + "/step-2/step-2.safetensors")
             self.assertEqual(f.read(), want[2][100:])
         for i in (3, 4):
             self.assertEqual(self.seen("step-%d/step-%d.safetensors" % (i, i)), want[i])

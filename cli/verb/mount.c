@@ -30,6 +30,10 @@ int mount_snapshot(const struct options *o)
 /* Seconds for which the system need not ask again for what never changes. */
 #define FOREVER 1e6
 
+/* And for names that may lead to other nodes later. Opening is right all the same: the answer
+ * ESTALE makes the system look the whole path up again. */
+#define A_SECOND 1.0
+
 /* An open file. The system may close it as soon as it has its last answer, while this process still
  * reads ahead: so it has a count of users, with the lock of the windows. */
 struct handle {
@@ -43,9 +47,13 @@ struct handle {
 
 /* An open directory: its entries as they were. */
 struct entries {
-    fuse_req_t request;
-    char *data;
-    size_t size, room;
+    struct node *directory;
+    struct listed {
+        char *name;
+        mode_t mode;
+        struct node *node;
+    } *list;
+    size_t n, room;
 };
 
 static struct mount *mount_of(fuse_req_t request)
@@ -97,6 +105,19 @@ static void answer_init(void *user, struct fuse_conn_info *connection)
 
 /* -- names -- */
 
+/* What the system is told of a node, which it counts. */
+static struct fuse_entry_param entry_of(struct mount *m, struct node *node, int is_constant)
+{
+    struct fuse_entry_param e;
+    memset(&e, 0, sizeof e);
+    use_item(node->item);
+    e.ino = number_of(m, node);
+    e.attr = stat_of(node);
+    e.attr_timeout = is_constant_node(node) ? FOREVER : 0;
+    e.entry_timeout = is_constant ? FOREVER : node->item->kind == ITEM_LINK ? 0 : A_SECOND;
+    return e;
+}
+
 static void answer_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 {
     struct mount *const m = mount_of(request);
@@ -107,16 +128,9 @@ static void answer_lookup(fuse_req_t request, fuse_ino_t parent, const char *nam
         fuse_reply_err(request, ELOOP);
         return;
     }
-    memset(&e, 0, sizeof e);
     pthread_mutex_lock(&m->decoder);
     error = find_node(m, node_of(m, parent), name, &node, &is_constant);
-    if (!error) {
-        use_item(node->item);
-        e.ino = number_of(m, node);
-        e.attr = stat_of(node);
-        e.attr_timeout = is_constant_node(node) ? FOREVER : 0;
-        e.entry_timeout = is_constant ? FOREVER : 0;
-    }
+    if (!error) e = entry_of(m, node, is_constant);
     pthread_mutex_unlock(&m->decoder);
     if (error) fuse_reply_err(request, error);
     else if (fuse_reply_entry(request, &e) != 0) { /* nobody waits for it any more */
@@ -183,25 +197,19 @@ static void answer_readlink(fuse_req_t request, fuse_ino_t number)
 
 /* -- directories -- */
 
-static void add_entry_of(void *user, const char *name, mode_t mode, uint64_t number)
+static void add_listed(void *user, const char *name, mode_t mode, struct node *node)
 {
     struct entries *const l = (struct entries *)user;
-    const size_t size = fuse_add_direntry(l->request, NULL, 0, name, NULL, 0);
-    struct stat st;
-    memset(&st, 0, sizeof st);
-    st.st_mode = mode;
-    st.st_ino = number ? (ino_t)number : (ino_t)~UINT32_C(0);
-    if (l->size + size > l->room) {
-        l->room = 2 * l->room + size + 4096;
-        l->data = (char *)resize(l->data, l->room, 1);
-    }
-    fuse_add_direntry(l->request, l->data + l->size, size, name, &st, (off_t)(l->size + size));
-    l->size += size;
+    struct listed *const e = (struct listed *)append(&l->list, &l->n, &l->room, sizeof *l->list);
+    e->name = copy_text(name);
+    e->mode = mode;
+    e->node = node;
 }
 
 static void free_entries(struct entries *l)
 {
-    free(l->data);
+    for (size_t i = 0; i < l->n; i++) free(l->list[i].name);
+    free(l->list);
     free(l);
 }
 
@@ -211,31 +219,90 @@ static void answer_opendir(fuse_req_t request, fuse_ino_t number, struct fuse_fi
     struct node *const node = node_of(m, number);
     struct entries *const l = (struct entries *)zeroed(1, sizeof *l);
     int error = 0;
-    l->request = request;
-    add_entry_of(l, ".", S_IFDIR, node->number);
-    add_entry_of(l, "..", S_IFDIR, 0);
+    add_listed(l, ".", S_IFDIR, NULL);
+    add_listed(l, "..", S_IFDIR, NULL);
     pthread_mutex_lock(&m->decoder);
-    error = list_node(m, node, add_entry_of, l);
+    error = is_current(m, node->item) ? list_node(m, node, &l->directory, add_listed, l) : ESTALE;
+    if (!error) use_item(l->directory->item); /* its nodes are in the list */
     pthread_mutex_unlock(&m->decoder);
     file->fh = (uintptr_t)l;
-    file->keep_cache = file->cache_readdir = is_constant_node(node) ? 1 : 0;
     if (error) fuse_reply_err(request, error);
-    if (error || fuse_reply_open(request, file) != 0) free_entries(l);
+    if (!error && fuse_reply_open(request, file) == 0) return;
+    pthread_mutex_lock(&m->decoder);
+    if (!error) release_item(m, l->directory->item, 1);
+    pthread_mutex_unlock(&m->decoder);
+    free_entries(l);
 }
 
-static void answer_readdir(fuse_req_t request, fuse_ino_t number, size_t size, off_t offset,
+/* Adds an entry, if there is room. Returns the bytes that it takes. The system takes a node for
+ * known, and counts it, if the entry has its number. */
+static size_t add_direntry(fuse_req_t request, char *data, size_t room, const struct listed *e,
+                           off_t next, const struct fuse_entry_param *known)
+{
+    struct stat st;
+    if (known) return fuse_add_direntry_plus(request, data, room, e->name, known, next);
+    memset(&st, 0, sizeof st);
+    st.st_mode = e->mode;
+    st.st_ino = e->node ? (ino_t)e->node->number : (ino_t)~UINT32_C(0);
+    return fuse_add_direntry(request, data, room, e->name, &st, next);
+}
+
+/* is_plus: with the attributes of the nodes. */
+static void answer_entries(fuse_req_t request, size_t room, off_t offset, const struct entries *l,
+                           int is_plus)
+{
+    struct mount *const m = mount_of(request);
+    const int is_constant = is_constant_node(l->directory);
+    char *const data = (char *)resize(NULL, room, 1);
+    size_t used = 0, i = (size_t)offset, size = 0, n_counted = 0;
+    pthread_mutex_lock(&m->decoder);
+    for (; i < l->n; i++, used += size) {
+        const struct listed *const e = &l->list[i];
+        struct fuse_entry_param known;
+        memset(&known, 0, sizeof known);
+        known.attr.st_mode = e->mode;
+        known.attr.st_ino = (ino_t)~UINT32_C(0);
+        if (is_plus && e->node) known = entry_of(m, e->node, is_constant);
+        size = add_direntry(request, data + used, room - used, e, (off_t)(i + 1),
+                            is_plus ? &known : NULL);
+        if (is_plus && e->node) n_counted++;
+        if (size <= room - used) continue;
+        if (is_plus && e->node) release_item(m, e->node->item, 1);
+        if (is_plus && e->node) n_counted--;
+        break;
+    }
+    pthread_mutex_unlock(&m->decoder);
+    if (fuse_reply_buf(request, data, used) != 0 && n_counted) {
+        pthread_mutex_lock(&m->decoder);
+        release_item(m, l->directory->item, n_counted);
+        pthread_mutex_unlock(&m->decoder);
+    }
+    free(data);
+}
+
+static void answer_readdir(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
                            struct fuse_file_info *file)
 {
-    const struct entries *const l = (const struct entries *)(uintptr_t)file->fh;
-    const size_t at = offset < (off_t)l->size ? (size_t)offset : l->size;
     (void)number;
-    fuse_reply_buf(request, l->data + at, size < l->size - at ? size : l->size - at);
+    answer_entries(request, room, offset, (const struct entries *)(uintptr_t)file->fh, 0);
+}
+
+static void answer_readdirplus(fuse_req_t request, fuse_ino_t number, size_t room, off_t offset,
+                               struct fuse_file_info *file)
+{
+    (void)number;
+    answer_entries(request, room, offset, (const struct entries *)(uintptr_t)file->fh, 1);
 }
 
 static void answer_releasedir(fuse_req_t request, fuse_ino_t number, struct fuse_file_info *file)
 {
+    struct mount *const m = mount_of(request);
+    struct entries *const l = (struct entries *)(uintptr_t)file->fh;
     (void)number;
-    free_entries((struct entries *)(uintptr_t)file->fh);
+    pthread_mutex_lock(&m->decoder);
+    release_item(m, l->directory->item, 1);
+    pthread_mutex_unlock(&m->decoder);
+    free_entries(l);
     fuse_reply_err(request, 0);
 }
 
@@ -247,7 +314,7 @@ static int open_plain(struct handle *h, int *is_same)
     struct item *const item = h->node->item;
     struct stat st;
     h->fd = open(name_node(h->node), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (h->fd < 0) return errno;
+    if (h->fd < 0) return errno == ENOENT ? ESTALE : errno;
     if (fstat(h->fd, &st) != 0 || !same_file(&st, &item->st)) return ESTALE;
     *is_same = item->list_st.st_nlink && same_state(&st, &item->list_st);
     item->list_st = st;
@@ -287,7 +354,8 @@ static void answer_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_
     h->mount = m;
     pthread_mutex_lock(&m->decoder);
     use_item(h->node->item);
-    if (!is_constant_node(h->node)) error = open_plain(h, &is_same);
+    if (!is_current(m, h->node->item)) error = ESTALE;
+    else if (!is_constant_node(h->node)) error = open_plain(h, &is_same);
     else if (h->node->size) error = open_volume(m, h->node->item);
     if (!error && is_constant_node(h->node) && h->node->size) h->volume = h->node->item->volume;
     file->fh = (uintptr_t)h;
@@ -417,6 +485,7 @@ static const struct fuse_lowlevel_ops answers = {
     .readlink = answer_readlink,
     .opendir = answer_opendir,
     .readdir = answer_readdir,
+    .readdirplus = answer_readdirplus,
     .releasedir = answer_releasedir,
     .open = answer_open,
     .release = answer_release,

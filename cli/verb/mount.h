@@ -106,9 +106,14 @@ int look_at_node(struct mount *m, struct node *node);
 /* Whether the node never changes. */
 int is_constant_node(const struct node *node);
 
-/* Calls `add` for each name in the directory. mode: S_IFMT only; 0: unknown. */
-int list_node(struct mount *m, struct node *directory,
-              void (*add)(void *user, const char *name, mode_t mode, uint64_t number), void *user);
+/* Calls `add` for each name in the directory. node: NULL if it is not known yet; mode: S_IFMT only;
+ * 0: not known. *listed: the directory; or if a file is mounted, the root of its snapshot. */
+int list_node(struct mount *m, struct node *directory, struct node **listed,
+              void (*add)(void *user, const char *name, mode_t mode, struct node *node),
+              void *user);
+
+/* Whether the name of the item still leads to it. */
+int is_current(struct mount *m, struct item *item);
 
 /* The path of the file on the disk that the node is of. */
 const char *name_node(const struct node *node);

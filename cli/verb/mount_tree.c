@@ -366,22 +366,22 @@ static int refresh_members(struct mount *m, struct item *item)
     return failed;
 }
 
-static int has_that_name(const struct item *item, const char *name)
+static const struct member *find_that_member(const struct item *item, const char *name)
 {
     size_t i;
     FIND_FIRST(i, item->n_members, strcmp(item->members[i].name, name) < 0);
-    return i < item->n_members && strcmp(item->members[i].name, name) == 0;
+    return i < item->n_members && strcmp(item->members[i].name, name) == 0 ? &item->members[i]
+                                                                           : NULL;
 }
 
 static int find_member(struct mount *m, struct item *item, const char *name, struct item **found)
 {
-    size_t i;
     int error = refresh_members(m, item);
     if (error) return error;
-    FIND_FIRST(i, item->n_members, strcmp(item->members[i].name, name) < 0);
-    if (i < item->n_members && strcmp(item->members[i].name, name) == 0) {
+    const struct member *const member = find_that_member(item, name);
+    if (member) {
         char *path = path_in_series(item->path, name, SUFFIX);
-        error = get_snapshot(m, item, name, path, &item->members[i], found);
+        error = get_snapshot(m, item, name, path, member, found);
         free(path);
         return error;
     }
@@ -529,6 +529,18 @@ int find_node(struct mount *m, struct node *directory, const char *name, struct 
     return error;
 }
 
+int is_current(struct mount *m, struct item *item)
+{
+    const struct member *member;
+    struct stat st;
+    if (item->kind != ITEM_SNAPSHOT) return 1;
+    if (find_item(m, item->parent, item->name) != item) return 0;
+    if (!item->is_member) return stat(item->path, &st) == 0 && same_state(&st, &item->st);
+    if (refresh_members(m, item->parent) != 0) return 0;
+    member = find_that_member(item->parent, item->name);
+    return member && same_fingerprint(member->fingerprint, item->fingerprint);
+}
+
 int is_constant_node(const struct node *node) { return node->item->kind == ITEM_SNAPSHOT; }
 
 const char *name_node(const struct node *node) { return node->item->path; }
@@ -552,36 +564,39 @@ int look_at_node(struct mount *m, struct node *node)
 }
 
 static void list_directory(const struct item *item, const struct listing *names,
-                           void (*add)(void *user, const char *name, mode_t mode, uint64_t number),
+                           void (*add)(void *user, const char *name, mode_t mode,
+                                       struct node *node),
                            void *user)
 {
     for (size_t i = 0; i < names->n; i++) {
         char *shown;
         const char *const name = names->entries[i].path;
         (void)is_snapshot_file(item->path, name, &shown);
-        add(user, shown ? shown : name, 0, 0);
+        add(user, shown ? shown : name, 0, NULL);
         free(shown);
     }
 }
 
-int list_node(struct mount *m, struct node *directory,
-              void (*add)(void *user, const char *name, mode_t mode, uint64_t number), void *user)
+int list_node(struct mount *m, struct node *directory, struct node **listed,
+              void (*add)(void *user, const char *name, mode_t mode, struct node *node), void *user)
 {
     struct item *const item = directory->item;
     struct listing names;
     int error = 0;
     if (item->kind == ITEM_ONE) error = get_only(m, item, &directory);
+    *listed = directory;
     if (error) return error;
     if (directory->item->kind == ITEM_SNAPSHOT) {
-        const struct node *const nodes = directory->item->nodes;
+        struct node *const nodes = directory->item->nodes;
         for (size_t i = (size_t)(directory - nodes) + 1; i < directory->end;
              i = S_ISDIR(nodes[i].mode) ? nodes[i].end : i + 1)
-            add(user, base_name(nodes[i].path), nodes[i].mode & S_IFMT, nodes[i].number);
+            add(user, base_name(nodes[i].path), nodes[i].mode & S_IFMT, &nodes[i]);
     } else if (item->kind == ITEM_SERIES) {
         error = refresh_members(m, item);
         for (size_t i = 0; i < item->n_members && !error; i++)
-            add(user, item->members[i].name, 0, 0);
-        if (item->latest && !error && !has_that_name(item, LATEST)) add(user, LATEST, S_IFLNK, 0);
+            add(user, item->members[i].name, S_IFDIR, NULL);
+        if (item->latest && !error && !find_that_member(item, LATEST))
+            add(user, LATEST, S_IFLNK, NULL);
     } else {
         error = list_names(&names, item->path);
         if (!error) list_directory(item, &names, add, user);
