@@ -123,9 +123,9 @@ class Reader:
                 source.argument, source.size, None if base is None else base._object, self._n_threads, source.name, *self._limits.values()
             )
         except Exception as error:
-            better = [_explain(error, source, base, **self._limits)]
+            better = [x for x in (_explain(error, source, base, **self._limits),) if x is not None]
             source.close()
-            if better[0] is not None:
+            if better:
                 raise better.pop() from None  # a variable would keep it by this frame, to which it refers, with all files of the callers
             raise
         self._has_base, self._is_read_whole = base is not None, False
