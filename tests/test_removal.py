@@ -198,9 +198,7 @@ for j in JOBS:
     setattr(Interrupted, "test_" + j.name, lambda self, j=j: self.check(j))
 
 
-class Changed(FaultCase):
-    """While the command is stopped at a call of the removal, somebody changes the source."""
-
+class Stopped(FaultCase):
     def stop_at(self, number, change, sends=None, args=None):
         env = dict(os.environ, LD_PRELOAD=FAULTS, FAULTS_LOG=self.place.log, FAULTS_AT=str(number), FAULTS_HOW="stop")
         if "refuse" in self.job.more:
@@ -221,6 +219,51 @@ class Changed(FaultCase):
         p.returncode = os.waitstatus_to_exitcode(status)
         p.stderr.close()
         return p.returncode, text
+
+
+class Compared(Stopped):
+    """While the command is stopped between the moment at which its output gets its name and the comparison, somebody changes the source."""
+
+    def check(self, args, output, change, keeps, says="nothing was removed"):
+        self.place.make_old()
+        old = self.place.take()
+        p = self.place.run(["-T1", *args], logs=True)
+        self.assertEqual(p.code, 0, p.text)
+        with open(self.place.log) as f:
+            lines = [line.split(" ") for line in f.read().splitlines()]
+        named = max(i for i, line in enumerate(lines) if line[1] == "name" and line[-1] in (output, self.place.path(output)))
+        self.place.put(old)
+        done = []
+        self.job = Job.__new__(Job)
+        self.job.more = {}
+        code, text = self.stop_at(int(lines[named + 1][0]), lambda: done.append(change()), args=args)
+        self.assertEqual((len(done), code), (1, 1), text)
+        self.assertIn(says, text)
+        self.assertTrue(os.path.exists(self.place.path(output)))
+        self.assertTrue(os.path.exists(self.place.path(keeps)))
+
+    def write(self, name, how, content):
+        with open(self.place.path(name), how) as f:
+            f.seek(0)
+            f.write(content)
+
+    def test_source(self):
+        self.place.put_file("a", b"1" * 3000)
+        self.check(["--rm", "a"], "a.lmc", lambda: self.write("a", "r+b", b"!"), "a")
+
+    def test_restored_file(self):
+        self.place.put_file("a", b"1" * 3000)
+        self.place.run(["-q", "--rm", "a"])
+        self.check(["-d", "--rm", "a.lmc"], "a", lambda: self.write("a", "r+b", b"!"), "a.lmc")
+
+    def test_new_file(self):
+        self.place.put_file("d", {"x": b"1" * 3000})
+        self.check(["--rm", "d"], "d.lmc", lambda: self.write("d/new", "wb", b"new"), "d/new", "d: was changed meanwhile, and is not removed")
+        self.assertTrue(os.path.exists(self.place.path("d/x")))
+
+
+class Changed(Stopped):
+    """While the command is stopped at a call of the removal, somebody changes the source."""
 
     def here(self, *path):
         """The source's entry, by its own or its temporary name; None: it has gone."""
