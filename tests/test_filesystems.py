@@ -437,7 +437,8 @@ class Mounted(Place):
     def begin(self, *args, data=None):
         """Starts lmc with the first three quarters of a snapshot on its standard input, and waits until a file is being restored."""
         packed = data or self.big()
-        p = subprocess.Popen([LMC, "-q", *args], cwd=self.mnt, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        p = subprocess.Popen([LMC, "-q", *args], cwd=self.mnt, stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background jobs ignore it
         p.stdin.write(packed[:len(packed) * 3 // 4])
         p.stdin.flush()
         for _ in range(1200):
