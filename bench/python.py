@@ -1,197 +1,282 @@
 #!/usr/bin/env python3
-"""The Python package compared with other packages, and with the C library itself: one process, the same arrays, one thread.
+"""What users of the Python package and of the command wait for, beside safetensors and PyTorch: a table of ratios.
 
-    bench/python.py SERIES [--mb N] [--reps N] [--z4ai]
+    bench/python.py [--small] [--turns N] [--threads N] [--only TEXT] [--lmc COMMAND]
 
-SERIES: step-*/{model.bf16,master.f32}.safetensors; markdown to stdout
+Needs torch, safetensors and lmc_codec. Two models: 239 MB in 41 bf16 tensors (embedding, attention, MLP), and 148 MB in 3,000 (128 KB, 1 KB and
+16 KB in turn); deltas change 16 % of the elements by one step. --small: models of some MB, for a test that nothing crashes. --only: rows with TEXT.
 
-Needs build/liblmc.so, and lmc_codec; and those of safetensors, zipnn, zstandard, openzl, blosc2 and z4ai that are installed. The data of all steps is
-repeated up to --mb. All take turns in each repetition, with buffers that were used before. The output has medians, and for ratios the median of
-ratios of neighbours. If a package returns a new object at each call, that is new memory, as for its users; LMC's `out=` avoids that.
+Each row compares two calls, which take turns in this process; times are the CPU time (user and system) of the fastest of N turns (9), so that other
+jobs of the machine change them little; compare the ratio with others of the same run. The process starts itself anew with
+MALLOC_MMAP_THRESHOLD_=131072, so that arrays get new memory, as in a process that has just started. Then come page faults (minor), and the peak memory
+beyond what the process had before the call. Files are in /dev/shm if there is room. Columns "goal" are the project's."""
+import argparse, contextlib, gc, http.server, inspect, io, os, resource, shutil, subprocess, sys, tempfile, threading, time
 
-"of C": the time of the corresponding function of lmc.h, called by ctypes in the same process and repetition, divided by the time of the call. C has
-two: for elements alone (lmc_tensor_encode, _decode) and for whole files (lmc_compress, lmc_decompress; none for a delta)."""
-import argparse, ctypes, glob, os, statistics, sys, time
+MALLOC = "MALLOC_MMAP_THRESHOLD_"
+if __name__ == "__main__" and os.environ.get(MALLOC) != "131072":
+    os.environ[MALLOC] = "131072"
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+import safetensors.numpy, safetensors.torch
 import numpy as np
-import ml_dtypes
-import lmc_codec
-import peers
+import torch
+import lmc_codec, lmc_codec.numpy
+import lmc_codec.torch as lmc
 
-ROOT = peers.ROOT
-
-
-def read_data(path):
-    """The tensors of a safetensors file, as bytes."""
-    with open(path, "rb") as f:
-        f.seek(8 + int.from_bytes(f.read(8), "little"))
-        return f.read()
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def load(series, name, size):
-    data = b"".join(read_data(path) for path in sorted(glob.glob(os.path.join(series, "step-*", name))))
-    return repeat(np.frombuffer(data, np.uint8), size)
+def large(small):
+    """An embedding, and layers of attention and MLP."""
+    width, rows = (64, 256) if small else (1280, 16000)
+    shapes = {"embed": (rows, width)}
+    for i in range(5):
+        shapes.update({f"layer.{i}.{x}_proj": (width, width) for x in "qkvo"})
+        shapes.update({f"layer.{i}.mlp.{x}": (width, int(2.7 * width)) for x in ("gate", "up", "down")})
+        shapes[f"layer.{i}.norm"] = (width,)
+    return shapes
 
 
-def repeat(data, size):
-    """Repeats the data, in whole pages, to that many bytes."""
-    return np.resize(data[:data.size // 4096 * 4096], size)
+def many(small):
+    return {f"block.{i:04}.w": ((64 << 10, 512, 8 << 10)[i % 3],) for i in range(30 if small else 3000)}
 
 
-class C:
-    """lmc.h, called through the shared library of examples/liblmc.c."""
-
-    def __init__(self):
-        self.lib = lib = ctypes.CDLL(os.path.join(ROOT, "build", "liblmc.so"))
-        p, n, size = ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        lib.liblmc_encode.argtypes = [p, n, size, p, p, n, ctypes.c_char_p, ctypes.c_int]
-        lib.liblmc_decode.argtypes = [p, p, n, p, n]
-        lib.lmc_dtype_find.argtypes = [ctypes.c_char_p]
-        lib.lmc_compress.argtypes = [p, n, size, p, n, ctypes.c_int, p]
-        lib.lmc_decompress.argtypes = [p, n, size, p, n, p]
-
-    def encode(self, data, base, dtype, room):
-        size = ctypes.c_size_t()
-        status = self.lib.liblmc_encode(room.ctypes.data, room.size, ctypes.byref(size), data.ctypes.data,
-                                        None if base is None else base.ctypes.data, data.size, dtype.encode(), 0)
-        assert status == 0
-        return room[:size.value]
-
-    def decode(self, packed, base, out):
-        assert self.lib.liblmc_decode(out.ctypes.data, None if base is None else base.ctypes.data, out.size, packed.ctypes.data, packed.size) == 0
-        return out
-
-    def compress(self, data, dtype, room):
-        size = ctypes.c_size_t()
-        assert self.lib.lmc_compress(room.ctypes.data, room.size, ctypes.byref(size), data.ctypes.data, data.size, self.lib.lmc_dtype_find(dtype.encode()), None) == 0
-        return room[:size.value]
-
-    def decompress(self, packed, out):
-        size = ctypes.c_size_t()
-        assert self.lib.lmc_decompress(out.ctypes.data, out.size, ctypes.byref(size), packed.ctypes.data, packed.size, None) == 0
-        return out
+def make(shapes, seed):
+    g = torch.Generator().manual_seed(seed)
+    return {name: (torch.randn(shape, generator=g) * 0.02).to(torch.bfloat16) for name, shape in shapes.items()}
 
 
-TENSOR, FILE = "C: lmc_tensor_encode, _decode", "C: lmc_compress, lmc_decompress"
+def change(tensors, seed):
+    g = torch.Generator().manual_seed(seed)
+    return {name: (t.view(torch.int16) + (torch.rand(t.shape, generator=g) < 0.16).to(torch.int16)).view(torch.bfloat16) for name, t in tensors.items()}
 
 
-def rows(data, base, dtype, with_z4ai):
-    """Name -> (pack() -> anything with a size, unpack(packed)); results are checked once."""
-    typed = data.view(ml_dtypes.bfloat16 if dtype == "BF16" else np.float32)
-    old = None if base is None else base.view(typed.dtype)
-    room, out, c = np.zeros(2 * data.size + 65536, np.uint8), np.zeros_like(data), C()
-    out_typed = out.view(typed.dtype)
-    unsigned = data.view(peers.UNSIGNED[typed.itemsize])
-    found = {"memcpy (numpy)": (lambda: data, lambda p: np.copyto(out, data) or out),
-             TENSOR: (lambda: c.encode(data, base, dtype, room), lambda p: c.decode(p, base, out)),
-             "lmc_codec.tensor_encode, _decode, out=": (lambda: room[:lmc_codec.tensor_encode(typed, old, out=room)],
-                                                        lambda p: lmc_codec.tensor_decode(p, out_typed, old))}
-    if base is None:
-        found[FILE] = lambda: c.compress(data, dtype, room), lambda p: c.decompress(p, out)
-    found["lmc_codec.compress, decompress, out="] = (lambda: room[:lmc_codec.compress(typed, old, out=room)],
-                                                     lambda p: lmc_codec.decompress(p, old, out=out_typed))
-    found["lmc_codec.compress, decompress"] = lambda: lmc_codec.compress(typed, old), lambda p: lmc_codec.decompress(p, old)
-    source = data if base is None else np.bitwise_xor(data, base)
-    xor = "" if base is None else "xor, "
-    for name, make in ({} if with_z4ai else peers.python_peers()).items():
-        try:
-            codec = make()
-            if getattr(codec, "changes_input", False):
-                keep = source.copy()
-                array = keep.view(unsigned.dtype)
+# -- measuring --
 
-                def pack(codec=codec, keep=keep, array=array):
-                    keep[:] = source
-                    return codec.pack(array, dtype)
-            else:
-                array = source.view(unsigned.dtype)
-
-                def pack(codec=codec, array=array):
-                    return codec.pack(array, dtype)
-            pack()
-            found[xor + name] = pack, lambda p, codec=codec: codec.unpack(p, dtype, data.size)
-        except Exception as error:
-            print("%s is left out: %s" % (name, error), file=sys.stderr)
-    try:
-        import zstandard
-        zc, zd = zstandard.ZstdCompressor(level=1), zstandard.ZstdDecompressor()
-        found[xor + "zstandard -1"] = lambda: zc.compress(source), zd.decompress
-    except ImportError as error:
-        print("left out: %s" % error, file=sys.stderr)
-    if with_z4ai:
-        import z4ai
-        plain, before, code = data.tobytes(), None if base is None else base.tobytes(), dtype.lower().replace("f32", "fp32").replace("bfp", "bf")
-        if base is None:
-            for effort in (None, "fast"):
-                found["z4ai" + (", fast" if effort else "")] = lambda effort=effort: z4ai.compress(plain, dtype=code, threads=1, effort=effort), z4ai.decompress
-        else:
-            found["z4ai, its delta"] = lambda: z4ai.compress_delta(plain, before, dtype=code, threads=1), lambda p: z4ai.decompress_delta(p, before)
-    if base is None:
-        try:
-            import safetensors.numpy
-            view = unsigned
-            found["safetensors (no compression)"] = lambda: safetensors.numpy.save({"w": view}), lambda p: safetensors.numpy.load(p)["w"]
-        except ImportError as error:
-            print("left out: %s" % error, file=sys.stderr)
-    return found, source
+def cpu():
+    """Seconds of this process and of its finished children."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def measure(title, data, base, dtype, reps, with_z4ai):
-    found, source = rows(data, base, dtype, with_z4ai)
-    for name, (pack, unpack) in list(found.items()):
-        try:
-            result = unpack(pack())
-            if not isinstance(result, np.ndarray):
-                result = np.frombuffer(result, np.uint8)
-            got = np.ascontiguousarray(result).reshape(-1).view(np.uint8)
-            want = source if name.startswith("xor") else data
-            if not np.array_equal(got, want):
-                raise ValueError("other data came out")
-        except Exception as error:
-            print("%s is left out of %s: %s" % (name, title, error), file=sys.stderr)
-            del found[name]
-    times, sizes = {name: ([], []) for name in found}, {}
-    for _ in range(reps):
-        for name, (pack, unpack) in found.items():
-            start = time.perf_counter()
-            packed = pack()
-            middle = time.perf_counter()
-            unpack(packed)
-            end = time.perf_counter()
-            times[name][0].append(middle - start)
-            times[name][1].append(end - middle)
-            sizes[name] = len(packed) if not hasattr(packed, "nbytes") else packed.nbytes
-    print("| %s, %.1f MB | size | pack | of C | unpack | of C |\n|---|---|---|---|---|---|" % (title, data.size / 1e6))
-    for name, mine in times.items():
-        c = TENSOR if name in (TENSOR, "lmc_codec.tensor_encode, _decode, out=") else FILE if "ompress, " in name else None
-        cells = []
-        for i in (0, 1):
-            cells.append("%.2f GB/s" % (data.size / statistics.median(mine[i]) / 1e9) if i or "memcpy" not in name else "")
-            cells.append("%.0f %%" % (100 * statistics.median(t / m for m, t in zip(mine[i], times[c][i]))) if c in times and c != name else "")
-        print("| %s | %.1f %% | %s |" % (name, 100 * sizes[name] / data.size, " | ".join(cells)))
-    print()
+def memory(what):
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith(what)) << 10
+
+
+def measure(call):
+    """CPU seconds, wall seconds, page faults, peak of new memory, and the result."""
+    gc.collect()
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as f:
+        f.write("5")  # the peak begins anew
+    before, faults, start, at = memory("VmRSS"), resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter(), cpu()
+    result = call()
+    seconds, wall = cpu() - at, time.perf_counter() - start
+    return seconds, wall, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults, max(0, memory("VmHWM") - before), result
+
+
+class Table:
+    def __init__(self, turns, only):
+        self.turns, self.only = turns, only
+        print("| work | beside | CPU ms | CPU ms | ratio | goal | wall ms | faults | faults beside | peak MB | peak MB beside |")
+        print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+
+    def row(self, what, call, beside, their_call, goal="", before=lambda: None):
+        """before: called ahead of each call, not measured; they get its result, unless it is None."""
+        if self.only not in what:
+            return
+        best = [None, None]
+        for turn in range(self.turns + 1):
+            for i, f in enumerate((call, their_call)):
+                given = before()
+                found = measure(f if given is None else lambda: f(given))[:4]
+                if turn and (best[i] is None or found[0] < best[i][0]):  # the first turn warms up
+                    best[i] = found
+                del given
+        (a, wall, faults, peak), (b, _, their_faults, their_peak) = best
+        print(f"| {what} | {beside} | {a * 1e3:.1f} | {b * 1e3:.1f} | {a / b:.2f} | {goal} | {wall * 1e3:.0f} | {faults:,} | {their_faults:,} |"
+              f" {peak / 1e6:.0f} | {their_peak / 1e6:.0f} |", flush=True)
+
+
+def has(function, name):
+    return name in inspect.signature(function).parameters
+
+
+# -- the rows --
+
+def touch(tensors):
+    for t in tensors.values():
+        t.view(-1).view(torch.uint8)[::4096].sum()
+    return tensors
+
+
+def copy_into(model, tensors):
+    for name, t in tensors.items():
+        model[name].copy_(t)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, tensors):
+        super().__init__()
+        for name, t in tensors.items():
+            self.register_buffer(name.replace(".", "_"), t)
+
+
+def rows_of(table, title, goals, shapes, d, threads, command):
+    a = make(shapes, 1)
+    b = change(a, 2)
+    path = {name: os.path.join(d, name) for name in ("a.st", "a.lmc", "b.lmc", "d.lmc", "x.lmc", "x.st", "x.pt", "m.st", "m.lmc", "b.st")}
+    options = {"threads": threads}
+    safetensors.torch.save_file(a, path["a.st"])
+    safetensors.torch.save_file(b, path["b.st"])
+    lmc.save_file(a, path["a.lmc"], **options)
+    lmc.save_file(b, path["b.lmc"], **options)
+    lmc.save_file(b, path["d.lmc"], base=a, **options)
+    for name, t in lmc.load_file(path["d.lmc"], base=a, **options).items():
+        assert torch.equal(t.view(torch.int16), b[name].view(torch.int16))
+
+    def theirs():
+        return {name: t.clone() for name, t in safetensors.torch.load_file(path["a.st"]).items()}
+
+    def ours(file="a.lmc", **more):
+        return lmc.load_file(path[file], **options, **more)
+
+    table.row(f"load_file, {title}", ours, "safetensors, clone", theirs, goals[0])
+    table.row(f"load_file, {title}", ours, "safetensors, touched", lambda: touch(safetensors.torch.load_file(path["a.st"])))
+    table.row(f"load_file of numpy, {title}", lambda: lmc_codec.numpy.load_file(path["a.lmc"], **options), "safetensors, clone", theirs)
+    table.row(f"load_file, {title}", ours, "verify", lambda: lmc_codec.verify(path["a.lmc"], **options))
+    model = make(shapes, 3)
+    into = (lambda: ours(out=model)) if has(lmc.load_file, "out") else lambda: copy_into(model, ours())
+    table.row(f"load_file(out=), {title}", into, "safetensors, copy_", lambda: copy_into(model, safetensors.torch.load_file(path["a.st"])), "0.85")
+    module = Model(model)
+    safetensors.torch.save_model(module, path["m.st"])
+    lmc.save_model(module, path["m.lmc"], **options)
+    table.row(f"load_model, {title}", lambda: lmc.load_model(module, path["m.lmc"], **options), "safetensors, copy_",
+              lambda: copy_into(model, safetensors.torch.load_file(path["a.st"])), "0.85")
+    table.row(f"load_model, {title}", lambda: lmc.load_model(module, path["m.lmc"], **options), "safetensors.load_model",
+              lambda: safetensors.torch.load_model(module, path["m.st"]))
+    del model, module
+    table.row(f"load_file(delta, base=arrays), {title}", lambda: ours("d.lmc", base=a), "load_file", ours, goals[1])
+    table.row(f"load_file(delta, base=path), {title}", lambda: ours("d.lmc", base=path["a.lmc"]), "load_file", ours, goals[2])
+    held = {name: t.clone() for name, t in a.items()}
+
+    def fresh():
+        copy_into(held, a)
+        return held  # which apply_file() changes
+
+    table.row(f"apply_file, {title}", lambda held: lmc.apply_file(path["d.lmc"], held, **options), "load_file(delta, base=arrays)",
+              lambda held: ours("d.lmc", base=held), goals[3], fresh)
+    for name, t in held.items() if table.only in f"apply_file, {title}" else ():
+        assert torch.equal(t.view(torch.int16), a[name].view(torch.int16))
+        lmc.apply_file(path["d.lmc"], held, **options)
+        assert torch.equal(t.view(torch.int16), b[name].view(torch.int16))
+        break
+    del held, fresh
+    table.row(f"save_file, {title}", lambda: lmc.save_file(a, path["x.lmc"], **options), "safetensors",
+              lambda: safetensors.torch.save_file(a, path["x.st"]))
+    table.row(f"save_checkpoint, {title}", lambda: lmc.save_checkpoint(a, path["x.lmc"], **options), "torch.save",
+              lambda: torch.save(a, path["x.pt"]), goals[4])
+    if has(lmc.save_checkpoint, "wait"):
+        handles = []
+        table.row(f"save_checkpoint(wait=False) until it returns, {title}", lambda: handles.append(lmc.save_checkpoint(a, path["x.lmc"], wait=False, **options)),
+                  "clone of the state", lambda: {name: t.clone() for name, t in a.items()}, "1.3", lambda: [handles.pop().wait() for _ in handles[:]] and None)
+        for x in handles:
+            x.wait()
+    if command:
+        plain = ["-q", "-f", f"-T{threads}"]
+        table.row(f"lmc --hash, {title}", lambda: run(command, *plain, "--hash", "-o", path["x.lmc"], path["a.st"]), "without",
+                  lambda: run(command, *plain, "-o", path["x.lmc"], path["a.st"]), "2")
+        table.row(f"lmc diff, {title}", lambda: run(command, "diff", path["a.lmc"], path["b.lmc"]), "lmc --base",
+                  lambda: run(command, *plain, "--base", path["a.lmc"], "-o", path["x.lmc"], path["b.st"]), "0.8")
+
+
+def run(*command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def tiny(table, d, threads, n):
+    arrays = {f"expert.{i}.w": np.full((32, 32), i % 100, np.float16) for i in range(n)}
+    ours, theirs = os.path.join(d, "tiny.lmc"), os.path.join(d, "tiny.st")
+    tensors = {name: torch.from_numpy(x) for name, x in arrays.items()}
+    title = f"{n:,} tensors of 2 KB"
+    table.row(f"save_file of numpy, {title}", lambda: lmc_codec.numpy.save_file(arrays, ours, threads=threads), "safetensors",
+              lambda: safetensors.numpy.save_file(arrays, theirs), "1.5")
+    table.row(f"save_file of torch, {title}", lambda: lmc.save_file(tensors, ours, threads=threads), "safetensors",
+              lambda: safetensors.torch.save_file(tensors, theirs))
+    lmc_codec.numpy.save_file(arrays, ours, threads=threads)
+    safetensors.numpy.save_file(arrays, theirs)
+    table.row(f"load_file of numpy, {title}", lambda: lmc_codec.numpy.load_file(ours, threads=threads), "safetensors",
+              lambda: safetensors.numpy.load_file(theirs))
+    table.row(f"load_file of torch, {title}", lambda: lmc.load_file(ours, threads=threads), "safetensors, clone",
+              lambda: {name: t.clone() for name, t in safetensors.torch.load_file(theirs).items()})
+
+
+class Far(http.server.BaseHTTPRequestHandler):
+    """Serves parts of one file, 30 ms late."""
+
+    protocol_version, requests, data, delay = "HTTP/1.1", 0, b"", 0.03
+
+    def do_GET(self):
+        Far.requests += 1
+        time.sleep(self.delay)
+        first, last = 0, len(self.data) - 1
+        if "Range" in self.headers:
+            a, b = self.headers["Range"].removeprefix("bytes=").split("-")
+            first, last = (int(a), min(last, int(b or last))) if a else (len(self.data) - int(b), last)
+        self.send_response(206)
+        self.send_header("Content-Length", str(last + 1 - first))
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(self.data)}")
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", '"1"')
+        self.end_headers()
+        self.wfile.write(self.data[first : last + 1])
+
+    def log_message(self, *unused):
+        pass
+
+
+def far(only):
+    title = "20 scattered tensors of 300 over HTTP, 30 ms late"
+    if only not in title:
+        return
+    rng = np.random.default_rng(1)
+    arrays = {f"t{i:03}": rng.standard_normal(20000, np.float32) for i in range(300)}
+    Far.data = lmc_codec.numpy.save(arrays)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Far)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    names = [f"t{i:03}" for i in range(0, 300, 15)]
+    with lmc_codec.open(f"http://127.0.0.1:{server.server_address[1]}/x.lmc") as r:
+        opened, start = Far.requests, time.perf_counter()
+        if hasattr(r, "prefetch"):
+            r.prefetch(names)
+        for name in names:
+            assert (r.get(name) == arrays[name]).all()
+        print(f"\n{title}: {Far.requests - opened} requests and {(time.perf_counter() - start) / Far.delay:.1f} latencies (goal: 2), after {opened} to open it")
+    server.shutdown()
+    server.server_close()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("series")
-    parser.add_argument("--mb", type=int, default=64)
-    parser.add_argument("--reps", type=int, default=9)
-    parser.add_argument("--z4ai", action="store_true", help="z4ai, and not the packages that bring a libzstd of their own: beside openzl 0.3.0, z4ai 0.2.0 crashes")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--turns", type=int)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--lmc", default=os.path.join(ROOT, "build", "lmc"))
     args = parser.parse_args()
-    size = args.mb << 20
-    bf16 = load(args.series, "model.bf16.safetensors", size)
-    measure("bf16 weights", bf16, None, "BF16", args.reps, args.z4ai)
-    measure("fp32 weights", load(args.series, "master.f32.safetensors", size), None, "F32", args.reps, args.z4ai)
-    old, new = (np.concatenate([np.frombuffer(read_data(p), np.uint8) for p in pairs]) for pairs in find_pairs(args.series))
-    old, new = repeat(old, size), repeat(new, size)
-    measure("bf16, delta of the step before", new, old, "BF16", args.reps, args.z4ai)
-
-
-def find_pairs(series):
-    """Steps whose previous step is there, too."""
-    steps = {int(os.path.basename(p)[5:]): os.path.join(p, "model.bf16.safetensors") for p in glob.glob(os.path.join(series, "step-*"))}
-    pairs = [(steps[n - 1], steps[n]) for n in sorted(steps) if n - 1 in steps]
-    return [p[0] for p in pairs], [p[1] for p in pairs]
+    turns = args.turns or (1 if args.small else 9)
+    torch.set_num_threads(1)
+    print(f"lmc_codec {lmc_codec.__version__} ({lmc_codec.versions() if hasattr(lmc_codec, 'versions') else ''}), torch {torch.__version__},"
+          f" safetensors {safetensors.__version__}, numpy {np.__version__}; least of {turns}; threads={args.threads}; load {os.getloadavg()[0]:.1f}\n")
+    place = "/dev/shm" if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 4 << 30 else None
+    command = args.lmc if os.access(args.lmc, os.X_OK) else None
+    with tempfile.TemporaryDirectory(dir=place) as d:
+        table = Table(turns, args.only)
+        rows_of(table, "41 tensors", ("0.5", "", "", "1.4", "1.0"), large(args.small), d, args.threads, command)
+        rows_of(table, "3,000 tensors", ("0.6", "1.5", "2.0", "", "1.2"), many(args.small), d, args.threads, command)
+        tiny(table, d, args.threads, 1000 if args.small else 100_000)
+    far(args.only)
+    print(f"\nload {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

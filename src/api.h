@@ -723,9 +723,10 @@ typedef struct lmc_reader_options {
     uint64_t max_total_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
     const lmc_base *base;         /* or NULL; must outlive the reader */
-    /* 0: a call that reads a whole tensor or file also compares its fingerprint with the index
-     * (LMC_ERR_CORRUPT). This finds blocks of another snapshot, which CRCs do not, but no forgery.
-     * 1: without this check, which takes some 5 % of the instructions. */
+    /* 0: a call also compares the fingerprints of all tensors that it reads whole with the index
+     * (LMC_ERR_CORRUPT), and that of a whole file. This finds blocks of another snapshot, which
+     * CRCs do not, but no forgery. 1: without this check, which takes some 5 % of the instructions.
+     */
     int skip_fingerprints;
     /* 1: several workers may call the source's read_at at once: each reads the blocks that it
      * decodes. Not for lmc_stdio_source, which seeks. */

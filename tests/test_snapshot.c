@@ -1972,8 +1972,14 @@ static void test_fingerprint_of_tensor(void)
         CHECK_STATUS(lmc_reader_read_tensor(reader, 0, t, 4, got, inner - 4), LMC_OK);
         CHECK(memcmp(got, data[1] + 204, inner - 4) == 0);
         CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, size), i ? LMC_ERR_CORRUPT : LMC_OK);
-        CHECK_STATUS(lmc_reader_read_file(reader, 0, 1, got, size - 1), LMC_OK);
-        CHECK(memcmp(got, data[1] + 1, size - 1) == 0);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 1, got, size - 1),
+                     i ? LMC_ERR_CORRUPT : LMC_OK);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 200, got, inner),
+                     i ? LMC_ERR_CORRUPT : LMC_OK);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 201, got, size - 201), LMC_OK);
+        CHECK(memcmp(got, data[1] + 201, size - 201) == 0);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, 200 + inner - 1), LMC_OK);
+        CHECK(memcmp(got, data[1], 200 + inner - 1) == 0);
         compress_options.progress = i ? ignore_progress : NULL;
         CHECK_STATUS(
             lmc_decompress(got, size, &got_size, out[1].data, out[1].size, &compress_options),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 
 from . import _lmc
 from ._arguments import check_name
@@ -33,6 +34,8 @@ _LETTERS = {"?": "BOOL", "e": "F16", "f": "F32", "d": "F64", **dict.fromkeys("bh
 #: numpy and PyTorch store one such element in a byte, LMC two or four.
 _UNPACKED = {"int4": "I4", "uint4": "U4", "int2": "I2", "uint2": "U2"}
 
+_KNOWN: dict[Any, str] = {}  #: what dtype_name() has found: numpy takes some microseconds to make the name of a dtype
+
 SWAPPED = sys.byteorder != "little"
 
 
@@ -43,6 +46,15 @@ def order(dtype: str) -> int:
 
 def dtype_name(dtype: Any) -> str:
     """LMC's name of a dtype, which may be "BF16", "bfloat16", a dtype or scalar type of numpy, ml_dtypes, torch."""
+    if isinstance(dtype, Hashable) and dtype in _KNOWN:
+        return _KNOWN[dtype]
+    name = _find_name(dtype)
+    if isinstance(dtype, Hashable) and len(_KNOWN) < 1000:
+        _KNOWN[dtype] = name
+    return name
+
+
+def _find_name(dtype: Any) -> str:
     if isinstance(dtype, str):
         text = dtype
     else:
@@ -274,13 +286,49 @@ def make(framework: str, dtype: str, shape: tuple[int, ...], device: Any = None)
         return array, array.reshape(-1).view(numpy.uint8)
     import torch
 
-    pin = device is not None and torch.device(device).type == "cuda" and torch.cuda.is_available()
+    pin = _is_pinned(device)
     tensor = new_torch(dtype, shape, pin_memory=pin)
     nbytes = tensor.numel() * tensor.element_size()
     memory = _lmc.Memory(tensor.data_ptr() if nbytes else 0, nbytes, False, tensor)
     if not pin:
         _lmc.prepare(memory)
     return tensor, memory
+
+
+def _is_pinned(device: Any) -> bool:
+    """Whether memory that to_device() will copy to that device is pinned."""
+    import torch
+
+    return device is not None and torch.device(device).type == "cuda" and torch.cuda.is_available()
+
+
+def new_memory(framework: str, size: int, device: Any = None) -> tuple[Any, Any]:
+    """Memory for several arrays of one framework (for view()), and the same as a buffer."""
+    if framework == "torch" and _is_pinned(device):
+        import torch
+
+        pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)  # the allocator of pinned memory knows this by its own address
+        return pinned, _lmc.Memory(pinned.data_ptr(), size, False, pinned)
+    memory = _lmc.new_memory(size)
+    return memory, memory
+
+
+def view(framework: str, memory: Any, dtype: str, shape: tuple[int, ...], at: int) -> Any:
+    """The array of which byte `at` of the memory is the first. It has a storage of its own, which keeps the memory alive."""
+    size = count_bytes(dtype, shape)
+    if framework == "numpy":
+        import numpy
+
+        found = numpy_dtype(dtype)
+        return numpy.frombuffer(memory, found, size // found.itemsize, at).reshape(shape)
+    import torch
+
+    their = torch_dtype(dtype)
+    if dtype == "F4" and shape:
+        shape = (*shape[:-1], shape[-1] // 2)
+    if isinstance(memory, torch.Tensor):
+        return memory[at : at + size].view(their).view(shape)
+    return torch.frombuffer(memory, dtype=their, count=size // their.itemsize, offset=at).view(shape)
 
 
 def new_torch(dtype: str, shape: tuple[int, ...], **where: Any) -> Any:

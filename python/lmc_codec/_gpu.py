@@ -126,7 +126,7 @@ def apply(reader: Reader, infos: list[TensorInfo], tensors: Mapping[str, Any], b
     with _use(at, staging) as cuda:
         made = {
             x.name: _arrays.new_torch(x.dtype, x.shape, device=at) for x in infos
-            if is_tied or not cuda.can_read_in_place(reader._object, x.file_number, x.offset, x.size)
+            if is_tied or not reader._object.can_read_in_place(x.file_number, x.offset, x.size)
         }
         _read(cuda, at, reader, infos, [made[x.name].data_ptr() if x.name in made else 0 for x in infos])
         rest = [x for x in infos if x.name not in made]

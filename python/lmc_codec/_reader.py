@@ -430,6 +430,15 @@ class Reader:
         framework = _arrays.framework_name(framework or "numpy")
         if framework == "bytes":
             raise ValueError("changes need the framework numpy or torch")
+        found = []
+        for x, number, row in self._pair(names):
+            dtype = _arrays.torch_dtype(x.dtype) if framework == "torch" else _arrays.numpy_dtype(x.dtype)
+            if x.fingerprint != row[5]:
+                found.append((x, _arrays.BITS[x.dtype] // 8, dtype, number, row[3]))
+        return self._list_changes(found, framework, out)
+
+    def _pair(self, names: Iterable[str] | None) -> list[tuple[TensorInfo, int, _lmc._TensorRow]]:
+        """Tensors (None: all), each with the base's tensor of its name: file number, description."""
         names = [names] if isinstance(names, str) else names
         bases: dict[str, Any] = {}
         for number, row in self._object.base_tensors():
@@ -437,9 +446,8 @@ class Reader:
         found = []
         for name in [n for n in self if not self._is_archive_part(n)] if names is None else names:
             x, base = self.info(name), bases.get(name)
-            bits = _arrays.BITS.get(x.dtype, 0)
             why = ""
-            if bits not in (8, 16, 32, 64):
+            if _arrays.BITS.get(x.dtype, 0) not in (8, 16, 32, 64):
                 why = "its elements are not of 1, 2, 4 or 8 bytes each"
             elif x.strides is not None or x.flags or (base is None and not x.fingerprint):
                 why = "it is a view: PyTorch has it as a part, another order or another name of what is stored"
@@ -448,10 +456,8 @@ class Reader:
             if why or base is None:
                 todo = "give names= without it, and read all of it by get()"
                 raise UnsupportedError(f"{self._what(x)}: {why}, so its changes cannot be listed: {todo}")
-            dtype = _arrays.torch_dtype(x.dtype) if framework == "torch" else _arrays.numpy_dtype(x.dtype)
-            if x.fingerprint != base[1][5]:
-                found.append((x, bits // 8, dtype, base[0], base[1][3]))
-        return self._list_changes(found, framework, out)
+            found.append((x, *base))
+        return found
 
     def _list_changes(self, found: list[Any], framework: str, out: tuple[Any, Any] | None) -> Iterator[tuple[str, Any, Any]]:
         if out is None:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from . import _arrays, _lmc
 from ._arguments import check_choice, check_progress
-from ._base import read_header
+from ._base import Base, read_header
 from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
-from ._reader import Reader, Slice
+from ._reader import Reader, Slice, TensorInfo
 from ._sources import Ranges, open_source
 from ._writer import Writer, count_own_frames
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Container, Iterable, Iterator
     from typing import Any
 
-    from ._reader import TensorInfo
     from ._types import Backend, Decode, Framework, Level, OnError, Progress
 
 
@@ -160,6 +159,10 @@ class _Safetensors:
         """In the stored order."""
         return list(self._rows if self._file is None else self._file.offset_keys())
 
+    def list(self, names: list[str]) -> list[TensorInfo]:
+        rows = (self._rows[name] for name in names if name in self._rows)
+        return [TensorInfo((*row, b"", None), "", 0) for row in rows]
+
     def count_bytes(self) -> int:
         """Size of all tensors: there are no gaps between them."""
         return self._source.size - len(self._header)
@@ -263,10 +266,17 @@ def iterate_file(
     source: Any, framework: str, device: Any = None, *, backend: Backend = "mmap", base: Any = None,
     threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
     on_error: OnError = "raise", decode: Decode = "cpu", most: int = 1 << 30, names: Container[str] | None = None,
-    staging: int = 0
+    staging: int = 0, out: Mapping[str, Any] | None = None, fits_all: bool = True
 ) -> Iterator[tuple[str, Any]]:
-    """names: tensors to read; None: all. most: bytes of tensors that a GPU decodes at once."""
+    """names: tensors to read; None: all. most: bytes of tensors that a GPU decodes at once. fits_all: False: tensors that
+    those of `out` do not fit are made anew."""
     check_choice("on_error", on_error, "raise", "skip")
+    if out is not None:
+        if not hasattr(out, "keys"):
+            raise TypeError(f"argument 'out': arrays by name are needed, not {type(out).__name__}")
+        if decode == "gpu":
+            raise ValueError('decode="gpu" makes new tensors: give no out')
+        _check_apart(base, out)
     check_choice("decode", decode, "cpu", "gpu")
     check_progress(progress)
     done = 0
@@ -282,6 +292,8 @@ def iterate_file(
         found: Iterable[tuple[str, Any]]
         if isinstance(reader, _Safetensors):
             total, found = reader.count_bytes(), ((name, reader.get(name)) for name in wanted)
+            if out:
+                found = _copy_all(found, _take_out(reader.list(wanted), out, fits_all))
         else:
             reader._expect_all()
             infos = _find_all(reader, [name for name in wanted if not reader._is_archive_part(name)], framework, on_error)
@@ -291,10 +303,10 @@ def iterate_file(
 
                 found = _gpu.get_all(reader, infos, device, most, staging)
             else:
-                found = _get_all(reader, infos, device)
+                found = _get_all(reader, infos, device, _take_out(infos, out or {}, fits_all))
         for name, array in found:
             done += array.nbytes
-            yield name, array
+            yield name, array if out is None else _filled(out.get(name, array), array)
             if progress is not None:
                 progress(done, total)
 
@@ -333,45 +345,177 @@ def _find(reader: Reader, name: str, framework: str) -> TensorInfo:
     return x
 
 
-SMALL, FAR, TOGETHER = 64 << 10, 4 << 10, 8 << 20
+#: Neighbours of so many bytes together are read at once. They share the memory, so one that is kept keeps this much alive.
+PIECE = 16 << 20
+FAR = 4 << 10  #: bytes between neighbours, at most
 
 
-def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
-    """Groups small neighbours, which are read at once: each read by itself would decode their common block."""
-    group: list[TensorInfo] = []
+#: Of tensors that have memory already: larger ones are decoded to it, others first together to a buffer of so many bytes.
+ALONE, STAGED = 1 << 20, 4 << 20
+
+
+def _cut(infos: Iterable[TensorInfo], most: int, largest: int) -> Iterator[list[TensorInfo]]:
+    """Cuts into pieces of neighbours: each read by itself would decode their common blocks."""
+    piece: list[TensorInfo] = []
     for x in infos:
-        if group:
-            first, last = group[0], group[-1]
-            gap = x.offset - last.offset - last.span
-            is_near = x.file_number == last.file_number and 0 <= gap <= FAR and x.offset + x.span - first.offset <= TOGETHER
-            is_repeated = x.size > x.span or last.size > last.span
-            if not is_near or is_repeated or max(last.span, x.span) > SMALL:
-                yield group
-                group = []
-        group.append(x)
-    if group:
-        yield group
+        if piece and not (_is_next(piece[-1], x) and x.offset + x.span - piece[0].offset <= most
+                          and max(piece[-1].span, x.span) <= largest
+                          and (x.offset - piece[0].offset) % max(1, _arrays.BITS[x.dtype] // 8) == 0):  # fmt: skip
+            yield piece
+            piece = []
+        piece.append(x)
+    if piece:
+        yield piece
 
 
-def _get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
-    for group in _group(infos):
-        if len(group) == 1:
-            yield group[0].name, reader.get(group[0].name, file=group[0].file, device=device)
-        else:
-            yield from _get_together(reader, group, device)
+def _is_next(last: TensorInfo, x: TensorInfo) -> bool:
+    is_near = x.file_number == last.file_number and 0 <= x.offset - last.offset - last.span <= FAR
+    return is_near and 0 < x.size <= x.span and 0 < last.size <= last.span  # one that repeats elements is read alone
 
 
-def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
-    first, last = group[0], group[-1]
-    file = reader.files[first.file_number]
-    # a small file is read whole: then its fingerprints are checked, too
-    begin, end = (0, file.size) if file.size <= TOGETHER else (first.offset, last.offset + last.span)
+def _read_piece(reader: Reader, piece: list[TensorInfo], buffer: Any) -> None:
+    first, last = piece[0], piece[-1]
     try:
-        data = memoryview(reader.read(file.path, begin, end - begin))
+        reader._object.read(first.file_number, first.offset, buffer, reader._what(first) if first is last else first.file or None)
     except CorruptError:
-        reader._name_damage(file, begin)
+        if first is not last:
+            reader._name_damage(reader.files[first.file_number], first.offset)
         raise
-    for x in group:
-        span = data[x.offset - begin : x.offset - begin + x.span]
+
+
+def _get_new(reader: Reader, infos: Iterable[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
+    for piece in _cut(infos, PIECE, PIECE):
+        first, last = piece[0], piece[-1]
+        if first is last and (first.strides is not None or first.size == 0):
+            yield first.name, reader.get(first.name, file=first.file, device=device)
+        else:
+            yield from _get_together(reader, piece, device)
+
+
+def _get_together(reader: Reader, piece: list[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
+    first, last, framework = piece[0], piece[-1], reader._framework or "torch"
+    memory, buffer = _arrays.new_memory(framework, last.offset + last.span - first.offset, device)
+    _read_piece(reader, piece, buffer)
+    for x in piece:
         reader._check_known(x)
-        yield x.name, reader._make(x, x.shape, None, device, lambda buffer: reader._read_into(x, buffer, span))
+        at = x.offset - first.offset
+        if x.strides is not None:
+            span = memoryview(buffer)[at : at + x.span]
+            yield x.name, reader._make(x, x.shape, None, device, lambda buffer: reader._read_into(x, buffer, span))
+            continue
+        if x.flags:
+            _lmc.resolve(memoryview(buffer)[at : at + x.size], x.dtype, x.flags)
+        yield x.name, _arrays.to_device(_arrays.view(framework, memory, x.dtype, x.shape, at), device)
+
+
+# -- into arrays that exist --
+
+
+def _check_apart(base: Any, out: Mapping[str, Any]) -> None:
+    """A base must not change while it is in use. If it does nevertheless, the checksum of a block finds it."""
+    for part in base if isinstance(base, (list, tuple)) else [base]:
+        arrays = part if isinstance(part, Mapping) else {x[0]: x[3] for x in part._items} if isinstance(part, Base) and not part._file else {}
+        for name in arrays.keys() & out.keys():
+            if out[name] is arrays[name] or (_is_plain(out[name]) and _overlaps(arrays[name], out[name])):
+                raise ValueError(f"base: {name!r} has the memory of `out`, and must not change: apply_file() changes the tensors of a base in place")
+
+
+def _overlaps(a: Any, b: Any) -> bool:
+    buffers: list[Any] = [x if isinstance(x, (_lmc.Memory, memoryview)) else _arrays.describe(x).buffer for x in (a, b)]
+    return bool(_lmc.overlaps(*buffers))
+
+
+def _is_plain(array: Any) -> bool:
+    """Whether it is memory that can be decoded to. Other tensors get copies: on devices, not contiguous, conjugated."""
+    if not hasattr(array, "is_conj"):
+        return True
+    return array.device.type == "cpu" and array.is_contiguous() and not array.is_conj() and not array.is_neg()
+
+
+def _take_out(infos: Iterable[TensorInfo], out: Mapping[str, Any], fits_all: bool) -> dict[str, Any]:
+    """Those of `out` that are in the file, detached. Before anything is read, raises if one has another dtype or shape."""
+    found = {}
+    for x in infos:
+        if x.name in out:
+            array = out[x.name].detach() if hasattr(out[x.name], "detach") else out[x.name]
+            why = _compare(array, x.dtype, x.shape)
+            if not why:
+                found[x.name] = array
+            elif fits_all:
+                raise ValueError(f"out: {x.name!r}: {why}")
+    return found
+
+
+def _compare(array: Any, dtype: str, shape: tuple[int, ...]) -> str:
+    """Why the array cannot take a tensor of that dtype and shape; "": it can."""
+    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+        return f"not an array: {type(array).__name__}"
+    own, kind = tuple(array.shape), _arrays.dtype_name(array.dtype)
+    if kind == "F4" and own:
+        own = (*own[:-1], 2 * own[-1])
+    if (kind, own) != (dtype, tuple(shape)):
+        return f"it is {kind} {list(own)}, and the tensor {dtype} {list(shape)}"
+    if hasattr(array, "layout"):
+        return "it has no plain memory" if str(array.layout) != "torch.strided" or array.device.type == "meta" else ""
+    return "" if array.flags.c_contiguous and array.flags.writeable else "it is read-only, or not contiguous"
+
+
+def _get_all(reader: Reader, infos: list[TensorInfo], device: Any, out: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """out: arrays that fit."""
+    left = [x for x in infos if x.name not in out]
+    plain = [x for x in infos if x.name in out and _is_plain(out[x.name])]
+    if left:
+        yield from _get_new(reader, left, device)
+    if plain:
+        yield from _fill(reader, plain, out)
+    by_device: dict[str, list[TensorInfo]] = {}
+    for x in infos if len(left) + len(plain) < len(infos) else ():
+        if x.name in out and not _is_plain(out[x.name]):
+            by_device.setdefault(str(out[x.name].device), []).append(x)
+    for where, group in by_device.items():
+        yield from _copy_all(_get_new(reader, group, where), out)
+
+
+def _copy_all(found: Iterable[tuple[str, Any]], out: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, array in found:
+        if name in out:
+            out[name].copy_(array) if hasattr(array, "copy_") else out[name].__setitem__(..., array)
+        yield name, out.get(name, array)
+
+
+def _fill(reader: Reader, infos: list[TensorInfo], out: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    room: Any = None
+    staged = memoryview(b"")
+    for piece in _cut(infos, STAGED, ALONE):
+        first, last = piece[0], piece[-1]
+        buffers = [_arrays.describe(out[x.name]).buffer for x in piece]
+        for x in piece:
+            reader._check_known(x)
+        if first is last:
+            reader._read_into(first, buffers[0])
+        else:
+            if room is None:
+                room = _lmc.new_memory(STAGED)
+                staged = memoryview(room)
+            _read_piece(reader, piece, staged[: last.offset + last.span - first.offset])
+            for x, buffer in zip(piece, buffers):
+                at = x.offset - first.offset
+                reader._read_into(x, buffer, staged[at : at + x.span])
+        for x in piece:
+            yield x.name, out[x.name]
+
+
+def _filled(mine: Any, array: Any) -> Any:
+    """The caller's array, if it was filled; else the new one."""
+    if mine is array or not hasattr(mine, "detach") or mine.data_ptr() != array.data_ptr():
+        return array
+    note_change(mine)
+    return mine
+
+
+def note_change(tensor: Any) -> None:
+    """Tells autograd that a tensor has changed."""
+    if not tensor.is_inference():
+        import torch
+
+        torch.autograd.graph.increment_version(tensor)

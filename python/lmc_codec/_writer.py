@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from ._types import Level, Progress
 
 PIECE = 8 << 20
+SMALL, JOINED = 16 << 10, 1 << 20  #: arrays of at most SMALL bytes are written together, some JOINED bytes at once
 
 
 def safetensors_header(arrays: Mapping[str, _arrays.Array], metadata: Mapping[str, str] | None) -> bytes:
@@ -235,9 +236,18 @@ class Writer:
                 at += x.nbytes
 
             def write_file(write: Any) -> None:
-                write(header)
+                small, n = [header], len(header)
                 for name, x in ordered.items():
-                    write(x.buffer, f"tensor {name!r}")
+                    if x.nbytes <= SMALL:
+                        small.append(x.buffer)
+                        n += x.nbytes
+                    if n > JOINED or (small and x.nbytes > SMALL):
+                        write(b"".join(small))
+                        small, n = [], 0
+                    if x.nbytes > SMALL:
+                        write(x.buffer, f"tensor {name!r}")
+                if small:
+                    write(b"".join(small))
 
             self._add_known(path, at, rows, {name: x.buffer for name, x in ordered.items()}, write_file)
 

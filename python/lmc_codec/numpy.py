@@ -48,15 +48,20 @@ def save(
 
 def load_file(
     filename: Any, *, backend: Backend = "mmap", base: Any = None, threads: int | None = None,
-    progress: Progress | None = None, storage_options: dict[str, Any] | None = None, on_error: OnError = "raise"
+    progress: Progress | None = None, storage_options: dict[str, Any] | None = None, on_error: OnError = "raise",
+    out: Mapping[str, NDArray[Any]] | None = None
 ) -> dict[str, NDArray[Any]]:
     """All arrays of an LMC file.
+
+    out: arrays by name, to which those of the same names are decoded; the result has them, and new arrays for other names.
+    Another dtype or shape is a ValueError before anything is read. If the file is damaged, arrays before the damage have
+    been overwritten; the error names the damaged one.
 
     on_error: "skip" leaves out arrays that numpy cannot have, and names of several arrays, with a UserWarning.
     """
     return read_file(
         filename, "numpy", backend=backend, base=base, threads=threads, progress=progress,
-        storage_options=storage_options, on_error=on_error
+        storage_options=storage_options, on_error=on_error, out=out
     )
 
 

@@ -14,9 +14,10 @@ from ._arguments import check_bytes, check_choice
 from ._base import Base
 from ._checkpoint import load_checkpoint, save_checkpoint
 from ._errors import ArgumentError
+from ._in_place import apply, check_payloads
 from ._lmc import printable
 from ._reader import Reader
-from ._safetensors import iterate_file, read_file, safe_open, write_bytes, write_file
+from ._safetensors import iterate_file, note_change, read_file, safe_open, write_bytes, write_file
 
 if TYPE_CHECKING:
     from ._types import Backend, Decode, Level, OnError, Progress
@@ -144,9 +145,14 @@ def save(
 def load_file(
     filename: Any, device: str | int | torch.device = "cpu", *, backend: Backend = "mmap", base: Any = None,
     threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
-    on_error: OnError = "raise", decode: Decode = "cpu", staging: int = 0
+    on_error: OnError = "raise", decode: Decode = "cpu", staging: int = 0,
+    out: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
     """Loads all tensors of an LMC file to that device, through pinned memory.
+
+    out: tensors by name, such as model.state_dict(), to which those of the same names are decoded; the result has them,
+    and new tensors for all other names. Another dtype or shape is a ValueError before anything is read. If the file is
+    damaged, tensors before the damage have been overwritten; the error names the damaged one.
 
     base: of a delta; "auto" looks for it beside the file. Unlike load_checkpoint(), which reads the states of one run,
     it opens no other file by default. on_error: "skip" leaves out tensors that PyTorch cannot have, and names of
@@ -157,7 +163,7 @@ def load_file(
     """
     return read_file(
         filename, "torch", device, backend=backend, base=base, threads=threads, progress=progress,
-        storage_options=storage_options, on_error=on_error, decode=decode, staging=staging
+        storage_options=storage_options, on_error=on_error, decode=decode, staging=staging, out=out
     )
 
 
@@ -180,7 +186,7 @@ def apply_file(
     storage_options: dict[str, Any] | None = None, decode: Decode = "cpu", staging: int = 0
 ) -> None:
     """Updates tensors in place with a delta that was made against them. If it is refused (a wrong base, damage), nothing
-    changes. decode: "gpu" (experimental) decodes on their device, staging as for load_file; "cpu" copies them to the CPU.
+    changes; after Ctrl-C some may be updated. decode: "gpu" (experimental) decodes on their device, staging as for load_file; "cpu" copies them to the CPU.
     Names of the same memory (tied weights) are one tensor: the delta's values for one name are for all. If it has other
     values for another of these names, that is an error."""
     check_choice("decode", decode, "cpu", "gpu")
@@ -193,37 +199,51 @@ def apply_file(
         as_delta = [sorted(group, key=lambda name: name not in stored)[1:] for group in tied]
         # if the delta has untied some, the base has the first names, as torch.save() chooses them
         left_out = [{name for names in as_delta for name in names if name not in stored}, {name for group in tied for name in group[1:]}]
-    for out in left_out:
-        named = {name: t for name, t in tensors.items() if name not in out}
-        base = _make_base(named, decode, staging, threads)
-        if base.fingerprint == wanted:
-            break
-    with Reader(filename, base=base, threads=threads, framework="torch", storage_options=storage_options) as reader:
-        if reader.base_fingerprint is None:
-            raise ArgumentError(f"{reader.name or 'this'} is no delta: load_file() reads it")
-        once = {name: None for name in reader if not reader._is_archive_part(name)}
-        for group in tied:
-            first, *others = sorted(once.keys() & group, key=lambda name: (name not in named, name)) or [""]
-            for name in others:
-                _check_equal(reader, first, name)
-                del once[name]
-        if decode == "gpu":
-            from . import _gpu
+    if decode == "gpu":
+        from . import _gpu
 
-            return _gpu.apply(reader, [reader.info(name) for name in once], tensors, base, staging)
-        for name, indices, values in list(reader.changes(once)):
-            t = tensors[name].detach()
-            integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
-            t.view(-1).view(integers)[indices.long().to(t.device)] = values.view(integers).to(t.device)
+        for out in left_out:
+            named = {name: t for name, t in tensors.items() if name not in out}
+            name, t = next(iter(named.items()), ("", None))
+            base = _gpu.make_base(named, None if t is None else t.device, staging, f"tensor {printable(repr(name))}")
+            if base.fingerprint == wanted:
+                break
+        with Reader(filename, base=base, threads=threads, framework="torch", storage_options=storage_options) as reader:
+            _gpu.apply(reader, [reader.info(name) for name in _once(reader, tied, named)], tensors, base, staging)
+        return
+    with Reader(filename, threads=threads, framework="torch", storage_options=storage_options) as reader:
+        _refuse_full(reader)
+        if callable(reader._source.argument):
+            reader._source.load()
+            reader._begin(None)
+        check_payloads(reader)
+        for out in left_out:
+            held = _on_cpu({name: t for name, t in tensors.items() if name not in out})
+            base = Base(held, threads=threads)
+            if base.fingerprint == wanted:
+                break
+        reader._begin(base)
+        for name in apply(reader, _once(reader, tied, held), base):
+            if tensors[name].device.type != "cpu":
+                tensors[name].detach().copy_(held[name])
+            note_change(tensors[name])
 
 
-def _make_base(tensors: Mapping[str, torch.Tensor], decode: Decode, staging: int, threads: int | None) -> Base:
-    if decode == "cpu":
-        return Base(_on_cpu(tensors), threads=threads)
-    from . import _gpu
+def _refuse_full(reader: Reader) -> None:
+    if reader.base_fingerprint is None:
+        raise ArgumentError(f"{reader.name or 'this'} is no delta: load_file() reads it")
 
-    name, t = next(iter(tensors.items()), ("", None))
-    return _gpu.make_base(tensors, None if t is None else t.device, staging, f"tensor {printable(repr(name))}")
+
+def _once(reader: Reader, tied: list[list[str]], named: Mapping[str, Any]) -> list[str]:
+    """Names of the delta's tensors; of names of the same memory only one."""
+    _refuse_full(reader)
+    once = {name: None for name in reader if not reader._is_archive_part(name)}
+    for group in tied:
+        first, *others = sorted(once.keys() & group, key=lambda name: (name not in named, name)) or [""]
+        for name in others:
+            _check_equal(reader, first, name)
+            del once[name]
+    return list(once)
 
 
 def _check_equal(reader: Reader, a: str, b: str) -> None:
@@ -290,15 +310,38 @@ def save_model(
         raise ValueError(f"{error} Or use save_model(..., force_contiguous=True), which saves contiguous copies.") from None
 
 
+def _loads_plainly(model: torch.nn.Module, state: Mapping[str, Any]) -> bool:
+    """Whether load_state_dict() would only copy to the tensors of this state, which are the model's own."""
+    own = {t.data_ptr() for t in (*model.parameters(), *model.buffers()) if t.device.type != "meta"}
+    return (
+        all(isinstance(t, torch.Tensor) and t.device.type != "meta" and (t.data_ptr() in own) for t in state.values())
+        and type(model).load_state_dict is torch.nn.Module.load_state_dict
+        and all(
+            type(x)._load_from_state_dict is torch.nn.Module._load_from_state_dict
+            and not x._load_state_dict_pre_hooks and not x._load_state_dict_post_hooks for x in model.modules()
+        )
+    )
+
+
 def load_model(
     model: torch.nn.Module, filename: Any, strict: bool = True, device: str | int | torch.device = "cpu", *,
     backend: Backend = "mmap", **options: Any
 ) -> tuple[set[str], list[str]]:
-    """Loads the file of save_model into a model. Returns the names that were missing, and those that were unexpected."""
-    state = load_file(filename, device, backend=backend, **options)
+    """Loads the file of save_model into a model. Returns the names that were missing, and those that were unexpected.
+
+    Tensors are decoded to the model's memory. If the file is damaged, those before the damage have been overwritten. A
+    model with hooks of its own for loading, and tensors of another dtype or shape, are loaded by model.load_state_dict().
+    """
     own = model.state_dict()
+    takes_memory = options.get("decode", "cpu") == "cpu" and "out" not in options and _loads_plainly(model, own)
+    if takes_memory:
+        options.update(out=own, fits_all=False)
+    state = read_file(filename, "torch", device, backend=backend, **options)
     duplicates = _find_duplicates(own, state.keys())
-    missing_names, unexpected = model.load_state_dict(state, strict=False)
+    if takes_memory and all(t is own.get(name, t) for name, t in state.items()):
+        missing_names, unexpected = [x for x in own if x not in state], [x for x in state if x not in own]
+    else:
+        missing_names, unexpected = model.load_state_dict(state, strict=False)
     missing = set(missing_names)
     for others in duplicates.values():
         for name in others:

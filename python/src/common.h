@@ -208,6 +208,7 @@ const lmc_quantizer *quantizer_of(PyObject *quantizer);
 
 PyObject *new_bytes(PyObject *module, PyObject *args);
 PyObject *prepare(PyObject *module, PyObject *args);
+PyObject *new_memory(PyObject *module, PyObject *args);
 PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_size(PyObject *module, PyObject *args);

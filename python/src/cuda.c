@@ -178,25 +178,6 @@ static PyObject *cuda_read(PyObject *self, PyObject *args)
     return result;
 }
 
-/* (reader, file_number, offset, size) -> bool: see lmc_cuda_can_read_in_place. */
-static PyObject *cuda_can_read_in_place(PyObject *self, PyObject *args)
-{
-    module_state *const state = state_of(Py_TYPE(self));
-    unsigned long long number, offset, size;
-    PyObject *reader;
-    lmc_reader *r;
-    enum lmc_status status;
-    int can = 0;
-    if (!PyArg_ParseTuple(args, "O!KKK", state->reader_type, &reader, &number, &offset, &size))
-        return NULL;
-    r = begin_use((reader_object *)reader);
-    if (!r) return NULL;
-    status = lmc_cuda_can_read_in_place(r, number, offset, size, &can);
-    return end_use((reader_object *)reader, status == LMC_OK
-                                                ? PyBool_FromLong(can)
-                                                : raise_status(state, status, NULL, NULL));
-}
-
 /* -> (blocks, bytes) decoded by the GPU; the same for the CPU; bytes that were staged; whether the
  * kernels were compiled */
 static PyObject *cuda_counts(PyObject *self, PyObject *unused)
@@ -213,12 +194,10 @@ static PyObject *cuda_counts(PyObject *self, PyObject *unused)
                          PyBool_FromLong(n.compiled != 0));
 }
 
-static PyMethodDef cuda_methods[] = {
-    {"trim", cuda_trim, METH_NOARGS, NULL},
-    {"read", cuda_read, METH_VARARGS, NULL},
-    {"can_read_in_place", cuda_can_read_in_place, METH_VARARGS, NULL},
-    {"counts", cuda_counts, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef cuda_methods[] = {{"trim", cuda_trim, METH_NOARGS, NULL},
+                                     {"read", cuda_read, METH_VARARGS, NULL},
+                                     {"counts", cuda_counts, METH_NOARGS, NULL},
+                                     {NULL, NULL, 0, NULL}};
 static PyType_Slot cuda_slots[] = {{Py_tp_new, (void *)cuda_new},
                                    {Py_tp_dealloc, (void *)cuda_dealloc},
                                    {Py_tp_methods, cuda_methods},

@@ -14,14 +14,17 @@
  * The system allocates and clears a page when it is first touched. With pages of 4 KiB this takes
  * longer than coding their content; with pages of 2 MiB much less. numpy also asks for large
  * pages. */
-#define LARGE_PAGES_FROM ((size_t)4 << 20)
+#define LARGE_PAGE ((size_t)2 << 20)
+#define LARGE_PAGES_FROM (2 * LARGE_PAGE)
 
+/* Rounds outwards: a large page must be within the advised range, and the range may begin behind a
+ * header of malloc. */
 void expect_use(void *p, size_t size)
 {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-    const uintptr_t page = 4095, first = ((uintptr_t)p + page) & ~page;
+    const uintptr_t page = 4095, first = (uintptr_t)p & ~page;
     if (size >= LARGE_PAGES_FROM) /* errors are ignored: the system may have no large pages */
-        (void)madvise((void *)first, ((uintptr_t)p + size - first) & ~page, MADV_HUGEPAGE);
+        (void)madvise((void *)first, (((uintptr_t)p + size + page) & ~page) - first, MADV_HUGEPAGE);
 #else
     (void)p;
     (void)size;
@@ -117,6 +120,71 @@ static PyType_Slot memory_slots[] = {{Py_tp_new, (void *)memory_new},
                                      {0, NULL}};
 PyType_Spec memory_spec = {"lmc_codec._lmc.Memory", sizeof(memory_object), 0, Py_TPFLAGS_DEFAULT,
                            memory_slots};
+
+/* -- memory for many arrays -- */
+
+static void free_pages(PyObject *capsule)
+{
+    void *const p = PyCapsule_GetPointer(capsule, NULL);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const size_t size = (size_t)(uintptr_t)PyCapsule_GetContext(capsule);
+    if (size) {
+        (void)munmap(p, size);
+        return;
+    }
+#endif
+    free(p);
+}
+
+/* The capsule frees the memory. *at: its first byte that is at a multiple of 64. */
+static PyObject *make_pages(size_t size, void **at)
+{
+    PyObject *capsule;
+    void *p;
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    if (size >= LARGE_PAGE && size <= SIZE_MAX - 2 * LARGE_PAGE) {
+        const size_t whole = (size + 65535) & ~(size_t)65535; /* pages are not larger */
+        uintptr_t first;
+        p = mmap(NULL, whole + LARGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                 0);
+        if (p == MAP_FAILED) return PyErr_NoMemory();
+        first = ((uintptr_t)p + LARGE_PAGE - 1) & ~(uintptr_t)(LARGE_PAGE - 1);
+        if (first > (uintptr_t)p) (void)munmap(p, first - (uintptr_t)p);
+        (void)munmap((void *)(first + whole), (uintptr_t)p + LARGE_PAGE - first);
+        *at = p = (void *)first;
+        (void)madvise(p, whole, MADV_HUGEPAGE);
+        capsule = PyCapsule_New(p, NULL, free_pages);
+        if (capsule) (void)PyCapsule_SetContext(capsule, (void *)(uintptr_t)whole);
+        else (void)munmap(p, whole);
+        return capsule;
+    }
+#endif
+    p = size <= PY_SSIZE_T_MAX - 64 ? malloc(size + 64) : NULL;
+    if (!p) return PyErr_NoMemory();
+    *at = (void *)(((uintptr_t)p + 63) & ~(uintptr_t)63);
+    capsule = PyCapsule_New(p, NULL, free_pages);
+    if (!capsule) free(p);
+    return capsule;
+}
+
+/* (size) -> Memory, not cleared: the caller must write all of it at once. */
+PyObject *new_memory(PyObject *module, PyObject *args)
+{
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    PyObject *capsule, *memory;
+    void *at = NULL;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "n:new_memory", &size)) return NULL;
+    if (size < 0) {
+        PyErr_SetString(PyExc_ValueError, "a size below zero");
+        return NULL;
+    }
+    capsule = make_pages((size_t)size, &at);
+    if (!capsule) return NULL;
+    memory = memory_make(state->memory_type, at, size, 0, capsule);
+    Py_DECREF(capsule);
+    return memory;
+}
 
 /* -- DLPack (dmlc.github.io/dlpack): the structs of versions 0 and 1 -- */
 

@@ -113,6 +113,7 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                   {"versions", versions, METH_NOARGS, NULL},
                                   {"new_bytes", new_bytes, METH_VARARGS, NULL},
                                   {"prepare", prepare, METH_VARARGS, NULL},
+                                  {"new_memory", new_memory, METH_VARARGS, NULL},
                                   {"from_dlpack", from_dlpack, METH_VARARGS, NULL},
                                   {"gather", gather, METH_VARARGS, NULL},
                                   {"resolve", resolve, METH_VARARGS, NULL},

@@ -4,6 +4,7 @@
 #include "reader.h"
 
 #include "formats/links.h"
+#include "lmc_cuda.h"
 
 lmc_reader *reader_of(PyObject *reader)
 {
@@ -409,6 +410,23 @@ static PyObject *reader_encoded_size(PyObject *self, PyObject *args)
     return end_use(r, PyLong_FromUnsignedLongLong(encoded));
 }
 
+/* (file number, offset, size) -> bool: see lmc_cuda_can_read_in_place; not only for GPUs. */
+static PyObject *reader_can_read_in_place(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    unsigned long long number, offset, size;
+    lmc_reader *reader;
+    enum lmc_status status;
+    int can = 0;
+    if (!PyArg_ParseTuple(args, "KKK:can_read_in_place", &number, &offset, &size)) return NULL;
+    reader = begin_use(r);
+    if (!reader) return NULL;
+    status = lmc_cuda_can_read_in_place(reader, number, offset, size, &can);
+    if (status != LMC_OK)
+        return end_use(r, raise_status(state_of(Py_TYPE(self)), status, r->where, NULL));
+    return end_use(r, PyBool_FromLong(can));
+}
+
 /* -- reading -- */
 
 /* Begins a call that reads from the file; NULL and an exception if it is closed. */
@@ -548,31 +566,6 @@ static void walk_on(box_walk *w, const box *b)
 #define MAX_GAP ((uint64_t)1 << 17)
 #define MAX_GROUP ((uint64_t)32 << 20)
 
-/* The tensor that is exactly these bytes, or NULL. Tensors are sorted by offset. */
-static const lmc_tensor *find_whole(lmc_reader *reader, size_t number, uint64_t offset,
-                                    uint64_t size)
-{
-    const lmc_file *const f = lmc_reader_get_file(reader, number);
-    size_t low = 0, high = f ? f->n_tensors : 0;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (f->tensors[middle].offset < offset) low = middle + 1;
-        else high = middle;
-    }
-    for (; f && low < f->n_tensors && f->tensors[low].offset == offset; low++)
-        if (f->tensors[low].size) return f->tensors[low].size == size ? &f->tensors[low] : NULL;
-    return NULL;
-}
-
-/* If the range is a whole tensor, the library checks its fingerprint. */
-enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
-                          size_t size)
-{
-    const lmc_tensor *const t = find_whole(reader, number, offset, size);
-    return t ? lmc_reader_read_tensor(reader, number, t, 0, dst, size)
-             : lmc_reader_read_file(reader, number, offset, dst, size);
-}
-
 /* Reads spans to dst, one after another. Near spans are read at once. */
 static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b, uint8_t *dst)
 {
@@ -589,7 +582,7 @@ static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b,
             end = next + w.span;
         }
         if (end == start + w.span) {
-            status = read_span(reader, number, start, dst, (size_t)w.span);
+            status = lmc_reader_read_file(reader, number, start, dst, (size_t)w.span);
             dst += w.span;
             walk_on(&w, b);
             continue;
@@ -847,24 +840,26 @@ static PyObject *reader_verify(PyObject *self, PyObject *unused)
     return Py_BuildValue("(NN)", PyBool_FromLong(!is_alone), PyBool_FromLong(has_hashes));
 }
 
-static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL},
-                                       {"info", reader_info, METH_NOARGS, NULL},
-                                       {"file", reader_file, METH_VARARGS, NULL},
-                                       {"archives", reader_archives, METH_NOARGS, NULL},
-                                       {"views", reader_views, METH_VARARGS, NULL},
-                                       {"find", reader_find, METH_VARARGS, NULL},
-                                       {"metadata", reader_metadata, METH_NOARGS, NULL},
-                                       {"encoded_size", reader_encoded_size, METH_VARARGS, NULL},
-                                       {"encoded_range", reader_encoded_range, METH_VARARGS, NULL},
-                                       {"file_path", reader_file_path, METH_VARARGS, NULL},
-                                       {"content_hash", reader_content_hash, METH_VARARGS, NULL},
-                                       {"snapshot_hash", reader_snapshot_hash, METH_NOARGS, NULL},
-                                       {"read", reader_read, METH_VARARGS, NULL},
-                                       {"read_box", reader_read_box, METH_VARARGS, NULL},
-                                       {"base_tensors", reader_base_tensors, METH_NOARGS, NULL},
-                                       {"read_base", reader_read_base, METH_VARARGS, NULL},
-                                       {"verify", reader_verify, METH_NOARGS, NULL},
-                                       {NULL, NULL, 0, NULL}};
+static PyMethodDef reader_methods[] = {
+    {"close", reader_close, METH_NOARGS, NULL},
+    {"info", reader_info, METH_NOARGS, NULL},
+    {"file", reader_file, METH_VARARGS, NULL},
+    {"archives", reader_archives, METH_NOARGS, NULL},
+    {"views", reader_views, METH_VARARGS, NULL},
+    {"find", reader_find, METH_VARARGS, NULL},
+    {"metadata", reader_metadata, METH_NOARGS, NULL},
+    {"encoded_size", reader_encoded_size, METH_VARARGS, NULL},
+    {"encoded_range", reader_encoded_range, METH_VARARGS, NULL},
+    {"file_path", reader_file_path, METH_VARARGS, NULL},
+    {"content_hash", reader_content_hash, METH_VARARGS, NULL},
+    {"snapshot_hash", reader_snapshot_hash, METH_NOARGS, NULL},
+    {"read", reader_read, METH_VARARGS, NULL},
+    {"read_box", reader_read_box, METH_VARARGS, NULL},
+    {"base_tensors", reader_base_tensors, METH_NOARGS, NULL},
+    {"read_base", reader_read_base, METH_VARARGS, NULL},
+    {"can_read_in_place", reader_can_read_in_place, METH_VARARGS, NULL},
+    {"verify", reader_verify, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL}};
 static PyType_Slot reader_slots[] = {
     {Py_tp_new, (void *)reader_new},           {Py_tp_dealloc, (void *)reader_dealloc},
     {Py_tp_traverse, (void *)reader_traverse}, {Py_tp_clear, (void *)reader_clear},

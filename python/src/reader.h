@@ -35,9 +35,6 @@ PyObject *end_use(reader_object *r, PyObject *result);
 lmc_reader *begin_reading(reader_object *r, call *c);
 /* Returns None, or NULL and an exception. what: names the tensor or file in messages. */
 PyObject *end_reading(reader_object *r, call *c, enum lmc_status status, PyObject *what);
-/* Reads bytes. If they are exactly one tensor, the library also checks its fingerprint. */
-enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
-                          size_t size);
 
 PyObject *make_loss(const lmc_tensor *t);
 PyObject *reader_archives(PyObject *self, PyObject *unused);

@@ -11,7 +11,7 @@ import lmc_codec as lmc
 import numpy as np
 import pytest
 from conftest import same
-from lmc_codec import _sources
+from lmc_codec import _safetensors, _sources
 from lmc_codec.numpy import load_file
 
 
@@ -226,6 +226,7 @@ def test_fsspec_whole_files(arrays, monkeypatch):
     assert len(asked) < 5 and sum(asked) < 1.1 * sum(a.nbytes for a in arrays.values())
     asked.clear()
     monkeypatch.setattr(_sources, "PIECE", 1 << 20)
+    monkeypatch.setattr(_safetensors, "PIECE", 1 << 20)
     assert all(same(a, arrays[name]) for name, a in load_file("memory://dir/whole.lmc").items())
     assert max(asked) <= 2 << 20  # a request is for one piece, or for what one call reads
 

@@ -3,9 +3,11 @@
 import io
 import os
 import pathlib
+import sys
 
 import fsspec
 import lmc_codec as lmc
+import lmc_codec.numpy as lmc_numpy
 import numpy as np
 import pytest
 from lmc_codec.numpy import load_file, safe_open, save_file
@@ -83,10 +85,10 @@ def test_many_small_tensors(tmp_path, monkeypatch):
     arrays |= {"empty": np.zeros((0, 3), np.float32), "wide": np.arange(5.0), "odd": np.arange(3, dtype=np.int8)}
     save_file(arrays, tmp_path / "a.lmc")
     n_reads = []
-    read = lmc.Reader.read
-    monkeypatch.setattr(lmc.Reader, "read", lambda *x: n_reads.append(1) or read(*x))
-    for together in (part.TOGETHER, 100_000):
-        monkeypatch.setattr(part, "TOGETHER", together)
+    read = part._get_together
+    monkeypatch.setattr(part, "_get_together", lambda *x: n_reads.append(1) or read(*x))
+    for together in (part.PIECE, 100_000):
+        monkeypatch.setattr(part, "PIECE", together)
         done = []
         found = load_file(tmp_path / "a.lmc", progress=lambda *x: done.append(x))
         assert list(found) == lmc.open(tmp_path / "a.lmc").keys()
@@ -98,3 +100,70 @@ def test_many_small_tensors(tmp_path, monkeypatch):
     from lmc_codec.torch import load_file as load_torch
 
     assert all(np.array_equal(x.numpy(), arrays[k]) for k, x in load_torch(tmp_path / "a.lmc").items())
+
+
+def test_tensors_of_one_piece(tmp_path):
+    """Neighbours share memory, but each has a storage of its own: a file of one has only its bytes, and it can be changed."""
+    import pickle
+
+    import torch
+    from lmc_codec.torch import load_file as load_torch
+    from lmc_codec.torch import save_file as save_torch
+
+    tensors = {f"t{i}": torch.full((300,), float(i)) for i in range(50)}
+    tensors |= {"large": torch.arange(600_000.0), "pair": torch.tensor([1 + 2j]), "one": torch.tensor(7), "odd": torch.tensor([True, False, True])}
+    save_torch(tensors, tmp_path / "a.lmc")
+    found = load_torch(tmp_path / "a.lmc")
+    for name, t in found.items():
+        assert torch.equal(t, tensors[name]) and t.dtype == tensors[name].dtype
+        assert t.untyped_storage().nbytes() == t.nbytes and t.storage_offset() == 0 and t.data_ptr() % t.element_size() == 0
+    assert len(pickle.dumps(found["t3"])) < 4000
+    for t in found.values():
+        t.fill_(1)
+    kept = found["t3"].resize_(100)
+    found.clear()
+    assert kept.sum() == 100
+    with pytest.raises(RuntimeError, match="not resizable"):  # as tensors of safetensors
+        kept.resize_(10_000)
+    arrays = load_file(tmp_path / "a.lmc")
+    for name, x in arrays.items():
+        assert x.flags.writeable and x.flags.aligned and np.array_equal(x, tensors[name].numpy())
+        x[...] = 0
+    assert len(pickle.dumps(arrays["t3"])) < 4000
+
+
+def test_kept_memory(tmp_path):
+    """A tensor that is kept keeps at most 16 MiB more."""
+
+    def resident():
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * resource.getpagesize()
+
+    resource = pytest.importorskip("resource")
+    if not sys.platform.startswith("linux"):
+        pytest.skip("memory is measured by /proc")
+    save_file({f"t{i:03}": np.full(1 << 18, i, np.uint8) for i in range(256)}, tmp_path / "a.lmc")  # 64 MiB
+    before = resident()
+    kept = load_file(tmp_path / "a.lmc")["t100"]
+    assert kept[7] == 100 and resident() - before < 20 << 20
+
+
+def test_fingerprints_of_small_tensors(tmp_path):
+    """All tensors are checked that are read together: an index of another file is found, whose blocks have the same sizes."""
+    rng = np.random.default_rng(8)
+    arrays = {f"t{i}": rng.integers(0, 256, 1000, np.uint8) for i in range(40)}
+    data = []
+    for i in range(2):
+        arrays["t7"][500] ^= 1
+        data.append(lmc_numpy.save(arrays))
+    at = int.from_bytes(data[0][-40:-32], "little")  # of the index
+    assert len(data[0]) == len(data[1]) and data[0][-40:-32] == data[1][-40:-32]
+    mixed = data[0][:at] + data[1][at:]
+    with pytest.raises(lmc.CorruptError, match="t7"):
+        lmc_numpy.load(mixed)
+    with lmc.open(mixed) as r:
+        assert r.get("t6").tobytes() == arrays["t6"].tobytes()
+        first, last = (r.info(name).offset for name in ("t6", "t8"))
+        r.read("", first, last - first - 1)
+        with pytest.raises(lmc.CorruptError):
+            r.read("", first, last - first)

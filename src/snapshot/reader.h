@@ -637,11 +637,12 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
- * are those of the index. *crc: the CRC of all its bytes. */
+/* Reads bytes of a file, and checks that the fingerprints of `whole` are those of the index: of
+ * some of the file's tensors in order, all of whose bytes are read, or of the file. *crc: the CRC
+ * of all bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
-                                                   void *dst, uint32_t *crc)
+                                                   void *dst, size_t size, uint32_t *crc)
 {
     const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
@@ -649,9 +650,10 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     size_t i;
     LMC__TRY(lmc__reserve(&r->fingerprints, (uint64_t)LMC_FINGERPRINT_SIZE * n));
     lmc__begin_digester(&digester, whole);
+    digester.planned = offset;
     digester.fingerprints = r->fingerprints.data;
     r->digester = &digester;
-    status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
+    status = lmc__read_range(r, NULL, file_number, offset, dst, size);
     r->digester = NULL;
     r->coder->pieces.size = 0; /* after an error, some may be left */
     if (status != LMC_OK) return status;
@@ -672,46 +674,35 @@ static int lmc__checks_fingerprints(const lmc_reader *r)
     return !r->options.skip_fingerprints && !r->is_salvage;
 }
 
+/* Checks what is read whole: the file, or else all tensors in the range. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number,
                                                        uint64_t offset, void *dst, size_t size)
 {
     uint64_t position = offset;
-    const lmc_file *f;
+    size_t first, end;
+    lmc_file whole;
     uint32_t crc;
     if ((!dst && size) || !lmc__stream_range(r, file_number, &position, size))
         return LMC_ERR_ARGUMENT;
-    f = &lmc__file_at(r, file_number)->file;
-    if (size != f->size || !lmc__checks_fingerprints(r))
+    whole = lmc__file_at(r, file_number)->file;
+    if (size == whole.size && lmc__checks_fingerprints(r)) {
+        LMC__TRY(lmc__read_checked(r, file_number, &whole, 0, dst, size, &crc));
+        return crc == whole.crc ? LMC_OK : LMC_ERR_CORRUPT;
+    }
+    LMC__FIND_FIRST(first, 0, whole.n_tensors, whole.tensors[first].offset < offset);
+    LMC__FIND_FIRST(end, first, whole.n_tensors,
+                    whole.tensors[end].offset + whole.tensors[end].size <= offset + size);
+    if (size == 0 || first == end || !lmc__checks_fingerprints(r))
         return lmc__read_range(r, NULL, file_number, offset, dst, size);
-    LMC__TRY(lmc__read_checked(r, file_number, f, 0, dst, &crc));
-    return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
+    whole.tensors += first;
+    whole.n_tensors = end - first;
+    return lmc__read_checked(r, file_number, &whole, offset, dst, size, &crc);
 }
 
-/* The number of a tensor in the file. n_tensors: it is a copy, or belongs to another file. */
-static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
-{
-    const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
-    return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
-}
-
-/* Checks the fingerprint only if the tensor is the reader's own and is read whole. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                          const lmc_tensor *tensor, uint64_t offset,
                                                          void *dst, size_t size)
 {
-    const lmc_file *const f = lmc_reader_get_file(r, file_number);
-    lmc_tensor alone;
-    lmc_file file;
-    uint32_t crc; /* not used: the index has no CRC of a tensor */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
-        lmc__number_of_tensor(f, tensor) == f->n_tensors)
-        return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
-    alone = *tensor;
-    alone.offset = 0;
-    memset(&file, 0, sizeof file);
-    file.n_tensors = 1;
-    file.tensors = &alone;
-    file.size = tensor->size;
-    return lmc__read_checked(r, file_number, &file, tensor->offset, dst, &crc);
+    return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
 }

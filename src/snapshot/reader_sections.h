@@ -89,6 +89,13 @@ LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t has
     return LMC_OK;
 }
 
+/* The number of a tensor in the file. n_tensors: it is a copy, or belongs to another file. */
+static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
+{
+    const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
+    return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
+}
+
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *tensor,
                                                                uint8_t hash[32])
