@@ -214,7 +214,7 @@ def tiny(table, d, threads, n):
 class Far(http.server.BaseHTTPRequestHandler):
     """Serves parts of one file, 30 ms late."""
 
-    protocol_version, requests, data, delay = "HTTP/1.1", 0, b"", 0.03
+    protocol_version, disable_nagle_algorithm, requests, data, delay = "HTTP/1.1", True, 0, b"", 0.03
 
     def do_GET(self):
         Far.requests += 1

@@ -290,6 +290,20 @@ class Reader:
             at, encoded = self._object.encoded_range(number, offset, size)
             self._source.expect(at, at + encoded)
 
+    def prefetch(self, names: Iterable[str]) -> None:
+        """For a remote file: reads the encoded bytes of these tensors at once, up to 32 requests at a time, to the memory,
+        where they stay until close() or the next call. Then get() of each waits for no answer. Other files are not read
+        ahead, and neither is a base."""
+        names = [names] if isinstance(names, str) else names
+        if not callable(self._source.argument):
+            return
+        ranges = []
+        for name in names:
+            x = self.info(name)
+            at, encoded = self._object.encoded_range(x.file_number, x.offset, x.span)
+            ranges.append((at, at + encoded))
+        self._source.argument.prefetch(ranges)
+
     def _read_into(self, x: TensorInfo, buffer: Any, span: Any = None) -> None:
         """span: the tensor's bytes, from the first to the last element, if they were read already."""
         if span is None:

@@ -83,6 +83,12 @@ class safe_open:
         """All tensors."""
         return {name: self.get_tensor(name) for name in self.offset_keys()}
 
+    def prefetch(self, names: Iterable[str]) -> None:
+        """Reads tensors of a remote LMC file ahead, all at once (see Reader.prefetch)."""
+        reader = self._open()
+        if isinstance(reader, Reader):
+            reader.prefetch(names)
+
     def get_slice(self, name: str) -> Slice | Any:
         """An object that reads parts of a tensor when it is indexed."""
         return self._open().get_slice(name, framework=self._framework, device=self._device)
@@ -295,9 +301,13 @@ def iterate_file(
             if out:
                 found = _copy_all(found, _take_out(reader.list(wanted), out, fits_all))
         else:
-            reader._expect_all()
             infos = _find_all(reader, [name for name in wanted if not reader._is_archive_part(name)], framework, on_error)
             total = sum(x.size for x in infos)
+            is_part = len(wanted) < len(reader) and callable(reader._source.argument)
+            if is_part and sum(reader.encoded_size(x.name) for x in infos) <= AHEAD:
+                reader.prefetch([x.name for x in infos])
+            else:
+                reader._expect_all()
             if decode == "gpu":
                 from . import _gpu
 
@@ -345,6 +355,7 @@ def _find(reader: Reader, name: str, framework: str) -> TensorInfo:
     return x
 
 
+AHEAD = 64 << 20  #: encoded bytes of a part of a remote file, at most, that are read at once
 #: Neighbours of so many bytes together are read at once. They share the memory, so one that is kept keeps this much alive.
 PIECE = 16 << 20
 FAR = 4 << 10  #: bytes between neighbours, at most

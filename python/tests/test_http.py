@@ -616,3 +616,39 @@ def test_parts_interrupted(keeping, array, parts):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
         over.set()
+
+
+def test_prefetch(keeping, monkeypatch):
+    """Scattered tensors are asked for at the same time, and then read without another request."""
+    from lmc_codec.torch import iterate, safe_open
+
+    rng = np.random.default_rng(9)
+    arrays = {f"t{i:02}": rng.standard_normal(40_000, np.float32) for i in range(60)}
+    keeping.data = lmc.numpy.save(arrays)
+    names, n_waiting, most = [f"t{i:02}" for i in (*range(0, 50, 4), 59)], [0], [0]
+
+    def slowly(handler, number):
+        n_waiting[0] += 1
+        most[0] = max(most[0], n_waiting[0])
+        time.sleep(0.05)
+        n_waiting[0] -= 1
+
+    with lmc.open(keeping.url) as r:
+        n_opened = len(keeping.requests)
+        keeping.answer = slowly
+        r.prefetch(names)
+        n_asked = len(keeping.requests)
+        assert most[0] >= 8 and n_asked - n_opened <= len(names)
+        assert all(same(r[name], arrays[name]) for name in names) and len(keeping.requests) == n_asked
+        assert sum(int(x[2].split("-")[1]) - int(x[2].split("-")[0]) + 1 for x in keeping.requests[n_opened:]) < len(keeping.data) // 2
+        assert same(r["t01"], arrays["t01"]) and len(keeping.requests) > n_asked  # another tensor
+        r.prefetch([])
+        assert same(r[names[0]], arrays[names[0]])
+    keeping.answer = None
+    n = len(keeping.requests)
+    assert all(same(x.numpy(), arrays[name]) for name, x in iterate(keeping.url, names=names))
+    assert len(keeping.requests) - n <= len(names) + 2
+    with safe_open(keeping.url, "pt") as f:
+        f.prefetch(names[:3])
+        n = len(keeping.requests)
+        assert same(f.get_tensor(names[2]).numpy(), arrays[names[2]]) and len(keeping.requests) == n
