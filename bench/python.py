@@ -85,14 +85,13 @@ class Table:
         """before: called ahead of each call, not measured; they get its result, unless it is None."""
         if self.only not in what:
             return
-        best = [None, None]
-        for turn in range(self.turns + 1):
+        found = [[], []]
+        for _ in range(self.turns + (self.turns > 1)):
             for i, f in enumerate((call, their_call)):
                 given = before()
-                found = measure(f if given is None else lambda: f(given))[:4]
-                if turn and (best[i] is None or found[0] < best[i][0]):  # the first turn warms up
-                    best[i] = found
+                found[i].append(measure(f if given is None else lambda: f(given))[:4])
                 del given
+        best = [min(x[1:] or x) for x in found]  # the first of several turns warms up
         (a, wall, faults, peak), (b, _, their_faults, their_peak) = best
         print(f"| {what} | {beside} | {a * 1e3:.1f} | {b * 1e3:.1f} | {a / b:.2f} | {goal} | {wall * 1e3:.0f} | {faults:,} | {their_faults:,} |"
               f" {peak / 1e6:.0f} | {their_peak / 1e6:.0f} |", flush=True)
