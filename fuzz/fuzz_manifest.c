@@ -196,7 +196,7 @@ static void run_journal(fuzz_input *in)
     memset(&j, 0, sizeof j);
     j.path = copy_string("side", 4);
     j.fd = fd;
-    open_place(&place, "root", get_file, &n_files, 0);
+    open_place(&place, "root", -1, get_file, &n_files, 0);
     j.target = &place;
     if (read_journal_header(&j) == CODE_OK && j.state == JOURNAL_OTHER) {
         FUZZ_CHECK(j.found_name && strlen(j.found_name) <= JOURNAL_NAME_ROOM);
@@ -409,7 +409,7 @@ static int sign(int x) { return (x > 0) - (x < 0); }
 
 static void run_names(fuzz_input *in)
 {
-    char *names[3], *path;
+    char *names[3], *path, *directory;
     size_t size;
     for (unsigned i = 0; i < 3; i++) names[i] = take_line(in);
     for (unsigned i = 0; i < 3; i++) {
@@ -426,10 +426,12 @@ static void run_names(fuzz_input *in)
         path = name_journal(a);
         FUZZ_CHECK(is_side_name(path) || !*a || a[strlen(a) - 1] == '/');
         free(path);
-        path = temporary_name_beside(a);
-        memcpy(path + strlen(path) - 6, "aZ09bC", 6);
+        directory = directory_of(a);
+        path = join_path(directory, ".lmc-XXXXXX");
+        draw_temporary_name(path + strlen(path) - 11);
         FUZZ_CHECK(is_temporary_name(path));
         free(path);
+        free(directory);
         (void)container_kind_of_name(a);
         (void)has_suffix(a);
     }

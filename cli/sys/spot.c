@@ -87,7 +87,7 @@ int stat_held(const char *path, struct stat *st)
 
 /* -- below a directory -- */
 
-static int make_part(int fd, const char *name)
+static int make_step(int fd, const char *name)
 {
     lock_temporary();
     const int error = mkdirat(fd, name, 0777) == 0 || errno == EEXIST ? 0 : errno;
@@ -102,7 +102,7 @@ int open_parent(int root, const char *path, int may_make)
     for (char *slash = strchr(part, '/'); fd >= 0 && slash; slash = strchr(part, '/')) {
         int inner = -1;
         *slash = 0;
-        error = may_make ? make_part(fd, part) : 0;
+        error = may_make ? make_step(fd, part) : 0;
         if (!error) inner = openat(fd, part, PARENT_FLAGS | O_NOFOLLOW);
         if (inner < 0 && !error) error = errno;
         close(fd);

@@ -61,6 +61,12 @@ int close_place(struct place *p)
     return code;
 }
 
+int open_in_target(int dir, const char *root, const char *path, int is_strict, int flags)
+{
+    if (!*path) return openat(dir, base_name(root), flags | O_NOFOLLOW | O_CLOEXEC);
+    return is_strict ? open_below(dir, path, flags) : openat(dir, path, flags | O_CLOEXEC);
+}
+
 /* Checks the file that was opened. Somebody may have exchanged it after the check of the target, to
  * make a superuser change another file. Returns 0 or errno; -1: it was exchanged. */
 static int check_opened(const struct place *p)

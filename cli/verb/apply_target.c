@@ -24,12 +24,6 @@ int holds_result(const struct base *b, const struct archive *delta)
 
 int directory_of_target(const struct apply *a) { return a->is_tree ? a->lock : a->at.dir; }
 
-int open_in_target(int dir, const char *root, const char *path, int is_strict, int flags)
-{
-    if (!*path) return openat(dir, base_name(root), flags | O_NOFOLLOW | O_CLOEXEC);
-    return is_strict ? open_below(dir, path, flags) : openat(dir, path, flags | O_CLOEXEC);
-}
-
 /* Gives the owner of a file the right to change it; its mode is set at the end. */
 static void make_writable(int dir, const char *path, int is_strict)
 {
