@@ -24,8 +24,8 @@ from test_filesystems import FAULTS, compile_tools, model, state
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 IS_BRIEF = "--brief" in sys.argv
-ROUNDS = 200 if LONG else 2 if IS_BRIEF else 8
-POINTS = None if LONG else 4 if IS_BRIEF else 14
+ROUNDS = 200 if LONG else 2 if IS_BRIEF else 4
+POINTS = None if LONG else 4 if IS_BRIEF else 10
 
 
 def exchange(a, b):
