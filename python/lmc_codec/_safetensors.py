@@ -467,8 +467,16 @@ def _compare(array: Any, dtype: str, shape: tuple[int, ...]) -> str:
     if (kind, own) != (dtype, tuple(shape)):
         return f"it is {kind} {list(own)}, and the tensor {dtype} {list(shape)}"
     if hasattr(array, "layout"):
-        return "it has no plain memory" if str(array.layout) != "torch.strided" or array.device.type == "meta" else ""
-    return "" if array.flags.c_contiguous and array.flags.writeable else "it is read-only, or not contiguous"
+        if str(array.layout) != "torch.strided" or array.device.type == "meta":
+            return "it has no plain memory"
+    elif not (array.flags.c_contiguous and array.flags.writeable):
+        return "it is read-only, or not contiguous"
+    try:
+        if _is_plain(array):
+            _arrays.describe(array)
+    except (RuntimeError, TypeError, ValueError) as error:  # of a distributed tensor, for example
+        return f"it cannot be written: {error}"
+    return ""
 
 
 def _get_all(reader: Reader, infos: list[TensorInfo], device: Any, out: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -312,10 +312,13 @@ def save_model(
 
 def _loads_plainly(model: torch.nn.Module, state: Mapping[str, Any]) -> bool:
     """Whether load_state_dict() would only copy to the tensors of this state, which are the model's own."""
-    own = {t.data_ptr() for t in (*model.parameters(), *model.buffers()) if t.device.type != "meta"}
+    try:
+        own = {t.data_ptr() for t in (*model.parameters(), *model.buffers()) if t.device.type != "meta"}
+        has_memory = all(isinstance(t, torch.Tensor) and t.device.type != "meta" and t.data_ptr() in own for t in state.values())
+    except RuntimeError:  # of a distributed tensor
+        return False
     return (
-        all(isinstance(t, torch.Tensor) and t.device.type != "meta" and (t.data_ptr() in own) for t in state.values())
-        and type(model).load_state_dict is torch.nn.Module.load_state_dict
+        has_memory and type(model).load_state_dict is torch.nn.Module.load_state_dict
         and all(
             type(x)._load_from_state_dict is torch.nn.Module._load_from_state_dict
             and not x._load_state_dict_pre_hooks and not x._load_state_dict_post_hooks for x in model.modules()

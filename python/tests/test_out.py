@@ -59,6 +59,18 @@ def test_out_of_safetensors(tmp_path):
     assert all(found[name] is out[name] and torch.equal(out[name], t) for name, t in a.items())
 
 
+class Wrapper(torch.Tensor):
+    """As a distributed tensor, it has a shape, but no memory of its own."""
+
+    @staticmethod
+    def __new__(cls):
+        return torch.Tensor._make_wrapper_subclass(cls, (7, 11), dtype=torch.float32)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return cls()
+
+
 def test_refused_out(tmp_path):
     """Nothing is changed if an array does not fit, or if the base would change under the delta."""
     a, b = make(1), make(2)
@@ -67,6 +79,11 @@ def test_refused_out(tmp_path):
     for name, wrong in (("last", torch.zeros(49)), ("large", torch.zeros(1200, 1000, dtype=torch.float16)), ("t2", torch.zeros(7, 11, device="meta"))):
         out = {name: torch.zeros_like(t) for name, t in a.items()} | {name: wrong}
         with pytest.raises(ValueError, match=f"out: '{name}': it"):
+            load_file(tmp_path / "a.lmc", out=out)
+        assert not out["t1"].any()
+    for wrong in (Wrapper(), torch.zeros(7, 11).to_sparse()):
+        out = {name: torch.zeros_like(t) for name, t in a.items()} | {"t39": wrong}
+        with pytest.raises(ValueError, match="out: 't39': it (cannot be written|has no plain memory)"):
             load_file(tmp_path / "a.lmc", out=out)
         assert not out["t1"].any()
     for base in (a, lmc.Base(a), [lmc.Base(a)]):
