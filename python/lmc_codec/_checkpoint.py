@@ -13,7 +13,6 @@ import warnings
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -160,16 +159,26 @@ def _save(obj: Any, file: Any) -> None:
     _call_torch(partial(torch.save, obj), file, "write", "flush")
 
 
-def _without_sums() -> AbstractContextManager[Any]:
-    """torch.save() computes no CRC-32: its file has the same layout. Not in versions where this would change other threads."""
+def _save_without_sums(obj: Any, file: Any) -> None:
+    """As _save(), but torch.save() computes no CRC-32: its file has the same layout. Not in versions where this would change other
+    threads."""
     try:
         from torch.utils import _config_module
         from torch.utils.serialization import config
-
-        settings: Any = config
-        return settings.patch({"save.compute_crc32": False}) if hasattr(_config_module, "ContextVar") else nullcontext()
     except ImportError:
-        return nullcontext()
+        return _save(obj, file)
+    settings: Any = config
+    if not hasattr(_config_module, "ContextVar"):
+        return _save(obj, file)
+    before = settings.save.compute_crc32
+    try:
+        try:
+            settings.save.compute_crc32 = False
+            _save(obj, file)
+        finally:
+            settings.save.compute_crc32 = before
+    finally:  # an interrupt may have ended the first one
+        settings.save.compute_crc32 = before
 
 
 def _has_plain_bytes(t: torch.Tensor) -> bool:
@@ -211,8 +220,7 @@ def save_checkpoint(
     # the Writer comes first, because it refuses paths that cannot be written
     with Writer(path, base=base, level=level, threads=threads, quantize=quantize, progress=progress) as writer:
         layout = _Layout()
-        with nullcontext() if quantize is not None else _without_sums():  # what quantising reads back must be right
-            _save(obj, layout)
+        (_save_without_sums if quantize is None else _save)(obj, layout)  # what quantising reads back must be right
         rows, why = _lmc.find_tensors(layout.read_at, layout.size, "")
         rows = [x for x in rows if x[4] >= 2048 or x[1] != "BYTES" or x[0][:1] != "@"]  # so few arrays are the same base
         if why is not None:

@@ -102,7 +102,8 @@ def look():
         return f"{left} are left"
     if os.path.exists("new.lmc"):  # it is whole
         lmc.verify("new.lmc", base="auto")
-    return None
+    sums = pytest.importorskip("torch.utils.serialization").config.save
+    return None if getattr(sums, "compute_crc32", True) else "torch.save() computes no sums any more"
 
 
 @needs_proc
