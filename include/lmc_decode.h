@@ -1346,29 +1346,8 @@ LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)
 /* r[i] = v[i] <= w[i] ? 255 : 0. */
 LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t v, uint8x16_t w) { return vcleq_u8(v, w); }
 
-/* AVX2's operations on halves, for vectors without halves. load_pair loads only `first`. shuffle:
- * r[i] = v[p[i]], 0 where there is no such place. count: how many are 255; others are 0. */
-LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
-{
-    (void)second;
-    return vld1q_u8(first);
-}
+/* r[i] = v[p[i]], 0 where there is no such place. */
 LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t p) { return vqtbl1q_u8(v, p); }
-LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
-{
-    *half = 0;
-    return (size_t)((0u - vaddvq_u8(one)) & 255);
-}
-
-/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes. */
-LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
-{
-    const uint8x16_t zero = vdupq_n_u8(0);
-    v = vaddq_u8(v, vextq_u8(zero, v, 15));
-    v = vaddq_u8(v, vextq_u8(zero, v, 14));
-    v = vaddq_u8(v, vextq_u8(zero, v, 12));
-    return vaddq_u8(v, vextq_u8(zero, v, 8));
-}
 
 /* Four vectors for look-ups, in consecutive registers: else gcc copies them there each time. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
@@ -1560,13 +1539,6 @@ LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
     return _mm256_shuffle_epi8(v, places);
 }
 
-/* Bit i of the result: whether byte i of low, then high, is 255. Every byte is 0 or 255. */
-LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
-{
-    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
-                                                     << 32;
-}
-
 /* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16 are 255. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
@@ -1664,6 +1636,13 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
     v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in4));
     v = _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in8));
     return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
+}
+
+/* Bit i of the result: bit 7 of byte i of two vectors. */
+LMC__INLINE_AVX2 uint64_t lmc__to_bits_avx2(const __m256i one[2])
+{
+    return (uint32_t)_mm256_movemask_epi8(one[0]) | (uint64_t)(uint32_t)_mm256_movemask_epi8(one[1])
+                                                        << 32;
 }
 
 #endif
@@ -2011,10 +1990,15 @@ LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t
     c[3] = LMC__CRC_STEP8(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
 }
 
+#if LMC__NEON
+#define LMC__JOIN_LANES static __attribute__((noinline)) /* long, and called once for a strip */
+#else
+#define LMC__JOIN_LANES LMC__INLINE
+#endif
 /* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). No product is
  * reduced; one CRC instruction reduces the sum, and multiplies it by x^32. A product's x^0 is one
  * bit below the top of 64 bits: one more x. The factors make up for both. */
-LMC__INLINE LMC__CRC uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+LMC__CRC LMC__JOIN_LANES uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
 #if LMC__NEON
     uint64_t sum = 0;
@@ -2040,7 +2024,10 @@ LMC__CRC static uint32_t LMC__VEC(crc32c)(uint32_t crc, const uint8_t *p, size_t
     uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
     for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
         size_t i;
-        for (i = 0; i < LMC__CRC_LANE4 / 8; i++) lmc__crc_lanes(c, p, i);
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
+            lmc__crc_lanes(c, p, i);
+            lmc__crc_lanes(c, p, i + 1);
+        }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }
@@ -2486,27 +2473,38 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 }
 
 #if LMC__NEON
-/* Elements [16 j, 16 j + 16) of a step of 64: x has the next 16 bytes of each side, and one look-up
- * picks 16 of these 32. The tables have the places of eight elements. The places of the second
- * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
- * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. This is a macro, as clang requires a literal lane number.
+/* Where the elements of a step of 64 are in two lists. For elements [16 j, 16 j + 16), x has the
+ * next 16 bytes of each side, and one look-up picks 16 of these 32; before[j] ones are before them.
+ * The tables have the places of eight elements. The places of the second eight depend on c, the
+ * number of ones in the first eight. lmc__merge_high stores them so that |high - c| is right for
+ * zeros and for ones. counts: ones in each byte of m; ones: the sum of counts up to and including
+ * that byte. LMC__PLACES16 is a macro, as clang requires a literal lane number.
  *
- *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
+ *     place in x      0 ... 15: left, from 16 j - before; 16 ... 31: right, from before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
  *     wanted above    8 - c, 9 - c, ...         16 + c, 17 + c, ...
  *     high[m]         8, 9, ...                 -16, -17, ...         as signed bytes
- *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ... */
-#define LMC__MERGE16(j)                                                                            \
+ *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ...
+ *
+ * Returns the ones of m. */
+#define LMC__PLACES16(j)                                                                           \
     do {                                                                                           \
-        const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
         const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]);                     \
         const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]),      \
                                       vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
-        if (has_left) x.val[0] = vld1q_u8(a - before + 16 * (j));                                  \
-        if (has_right) x.val[1] = vld1q_u8(b + before);                                            \
-        out[j] = vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high)));                        \
+        places[j] = vcombine_u8(low, vreinterpret_u8_s8(high));                                    \
+        before[j] = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;                       \
     } while (0)
+LMC__INLINE size_t lmc__merge_places_neon(uint8x16_t places[4], size_t before[4], uint64_t m)
+{
+    const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
+    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+    LMC__PLACES16(0);
+    LMC__PLACES16(1);
+    LMC__PLACES16(2);
+    LMC__PLACES16(3);
+    return (size_t)(ones >> 56);
+}
 
 /* 64 elements, whose bits are m. A constant fills its half of x once, so every place in this half
  * is right. Between two constants each bit, spread to a byte, chooses. Returns the ones of m. */
@@ -2514,22 +2512,22 @@ LMC__INLINE size_t lmc__merge64_neon(uint8x16_t out[4], uint64_t m, const uint8_
                                      const uint8_t *b, uint8x16_t l, uint8x16_t r, int has_left,
                                      int has_right)
 {
-    const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
-    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
-    const uint8x16_t bits = lmc__load_bits_neon(m);
+    uint8x16_t places[4];
     uint8x16x2_t x;
+    size_t before[4];
+    const size_t ones = lmc__merge_places_neon(places, before, m);
     unsigned j;
     x.val[0] = l;
     x.val[1] = r;
-    if (has_left || has_right) {
-        LMC__MERGE16(0);
-        LMC__MERGE16(1);
-        LMC__MERGE16(2);
-        LMC__MERGE16(3);
-    } else {
-        LMC__UNROLL for (j = 0; j < 4; j++) out[j] = vbslq_u8(lmc__spread_neon(bits, j), r, l);
+    LMC__UNROLL for (j = 0; j < 4; j++)
+    {
+        if (has_left) x.val[0] = vld1q_u8(a - before[j] + 16 * j);
+        if (has_right) x.val[1] = vld1q_u8(b + before[j]);
+        out[j] = has_left || has_right
+                     ? vqtbl2q_u8(x, places[j])
+                     : vbslq_u8(lmc__spread_neon(lmc__load_bits_neon(m), j), r, l);
     }
-    return (size_t)(ones >> 56);
+    return ones;
 }
 #endif
 
@@ -3489,6 +3487,34 @@ LMC__DEFINE_KEYS(avx2, LMC__INLINE_AVX2, __m256i)
 LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 #undef LMC__DEFINE_KEYS
+
+/* The keys of class c: first[c] .. first[c] + more[c]. */
+typedef struct lmc__key_ranges {
+    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
+} lmc__key_ranges;
+
+LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c < grouping->n_classes; c++) {
+        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
+    }
+}
+
+/* Which of 64 keys are in a range. */
+LMC__INLINE_VEC uint64_t LMC__VEC(in_range)(const lmc__vector keys[LMC__VECTORS_OF_64],
+                                            uint8_t first, uint8_t more)
+{
+    const lmc__vector from = LMC__VEC(splat)(first), up_to = LMC__VEC(splat)(more);
+    lmc__vector one[LMC__VECTORS_OF_64];
+    unsigned j;
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) one[j] =
+        LMC__VEC(up_to)((lmc__vector)((LMC__VEC(u8s))keys[j] - (LMC__VEC(u8s))from), up_to);
+    return LMC__VEC(to_bits)(one);
+}
 #endif
 
 #if LMC__NEON
@@ -3534,21 +3560,30 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* m[c]: which of 64 elements are in class c. */
-LMC__INLINE void lmc__find_classes_neon(uint64_t m[LMC__MAX_CLASSES], const uint8_t *base,
-                                        unsigned width, const uint8x16_t *highest,
-                                        unsigned n_classes)
+/* load_step: the keys of 64 elements. count_up_to: how many of them are at most `highest`. */
+LMC__INLINE void lmc__load_step_neon(uint8x16_t keys[4], const uint8_t *base, unsigned width)
 {
-    uint8x16_t keys[4], one[4];
-    uint64_t before = 0;
-    unsigned j, c;
+    unsigned j;
     LMC__UNROLL for (j = 0; j < 4; j++) keys[j] = lmc__load_keys_neon(base + 16 * j * width, width);
-    for (c = 0; c + 1 < n_classes; c++) {
-        uint64_t up_to;
+}
+LMC__INLINE uint32_t lmc__count_up_to_neon(const uint8x16_t keys[4], uint8x16_t highest)
+{
+    const uint8x16_t low = vaddq_u8(vcleq_u8(keys[0], highest), vcleq_u8(keys[1], highest)),
+                     high = vaddq_u8(vcleq_u8(keys[2], highest), vcleq_u8(keys[3], highest));
+    return (0u - vaddvq_u8(vaddq_u8(low, high))) & 255; /* a comparison gives -1 for true */
+}
+
+/* m[c]: which of 64 elements are in class c. */
+LMC__INLINE void lmc__find_classes_neon(uint64_t m[LMC__MAX_CLASSES], const uint8x16_t keys[4],
+                                        const uint8x16_t *highest, unsigned n_classes)
+{
+    uint8x16_t one[4];
+    uint64_t before = 0, up_to;
+    unsigned j, c;
+    for (c = 0; c + 1 < n_classes; c++, before = up_to) {
         LMC__UNROLL for (j = 0; j < 4; j++) one[j] = vcleq_u8(keys[j], highest[c]);
         up_to = lmc__to_bits_neon(one);
         m[c] = up_to & ~before;
-        before = up_to;
     }
     m[c] = ~before;
 }
@@ -3564,36 +3599,14 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                        lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
-/* The keys of class c: first[c] .. first[c] + more[c]. */
-typedef struct lmc__key_ranges {
-    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
-} lmc__key_ranges;
-
-LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c < grouping->n_classes; c++) {
-        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
-        ranges->more[c] =
-            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
-                      ranges->first[c]);
-    }
-}
-
-/* in_range: which of 64 keys are in a range. find_keys: which of 64 elements have such keys. */
-LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
-{
-    const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
-    return lmc__bits_avx2(lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to),
-                          lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to));
-}
+/* Which of 64 elements have keys in a range. */
 LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
                                               uint8_t more)
 {
-    __m256i low, high;
-    LMC__FOR_WIDTH(low = lmc__load_keys_avx2(base, w);
-                   high = lmc__load_keys_avx2(base + 32 * w, w));
-    return lmc__in_range_avx2(low, high, first, more);
+    __m256i keys[2];
+    LMC__FOR_WIDTH(keys[0] = lmc__load_keys_avx2(base, w);
+                   keys[1] = lmc__load_keys_avx2(base + 32 * w, w));
+    return lmc__in_range_avx2(keys, first, more);
 }
 
 /* Counts the keys of a step up to each class. The saturated difference `threshold - key`, cut to at
@@ -3854,8 +3867,8 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
  * loop over classes the plane's vector replaces these zeros. */
 typedef struct lmc__spread {
     lmc__class_sides from;
-    const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* in its planes; else places and next[c] are not needed */
+    const uint8_t *natural[8];     /* of the natural planes; else NULL */
+    int is_used[LMC__MAX_CLASSES]; /* a side is not 0; else places and next[c] are not needed */
 } lmc__spread;
 
 /* Called once for each block. memset gives all other sides a NULL list and the value 0. */
@@ -3869,10 +3882,96 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
     for (c = 0; c < n_classes; c++)
         for (p = first; p < block->width; p++) {
             spread->from.side[c][p] = sides->side[c][p];
-            if (sides->side[c][p].list) spread->any_list[c] = 1;
+            if (sides->side[c][p].list || sides->side[c][p].value) spread->is_used[c] = 1;
         }
 }
+#endif
 
+#if LMC__NEON
+/* Steps of 64 elements, from done->n on. In a plane, a class is merged from zeros and its list, by
+ * the mask of its elements; the places are the same in all planes. */
+LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread,
+                                         const lmc__delta_block *block, size_t n, unsigned width,
+                                         const uint8x16_t *highest, lmc__delta_progress *done)
+{
+    const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
+    const enum lmc__order order = block->order;
+    const uint8_t *const base = block->base;
+    size_t next[LMC__MAX_CLASSES], before[4], i;
+    uint64_t m[LMC__MAX_CLASSES];
+    uint8x16_t v[4][8], keys[4], places[4];
+    uint8x16x2_t x;
+    unsigned p, c, j;
+    memcpy(next, done->next, sizeof next);
+    x.val[0] = vdupq_n_u8(0);
+    for (i = done->n; i < n; i += 64) {
+        lmc__load_step_neon(keys, base + i * width, width);
+        lmc__find_classes_neon(m, keys, highest, n_classes);
+        LMC__UNROLL for (j = 0; j < 4; j++) LMC__UNROLL for (p = 0; p < width; p++) v[j][p] =
+            vdupq_n_u8(0);
+        for (c = 0; c < n_classes; c++) {
+            const size_t at = next[c];
+            if (!spread->is_used[c]) continue;
+            next[c] += lmc__merge_places_neon(places, before, m[c]);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                const lmc__side side = spread->from.side[c][p];
+                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++)
+                    {
+                        x.val[1] = vld1q_u8(side.list + at + before[j]);
+                        v[j][p] = vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
+                    }
+                if (side.list || side.value == 0) continue;
+                x.val[1] = vdupq_n_u8(side.value); /* at every place */
+                LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
+                    vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
+            }
+        }
+        LMC__UNROLL for (j = 0; j < 4; j++)
+        {
+            const size_t at = i + 16 * j;
+            /* natural planes are read exactly; the top plane is always grouped */
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[j][p] =
+                vld1q_u8(spread->natural[p] + at);
+            /* planes; then, in place, residuals in order; then elements. dst may be base */
+            lmc__join_vectors_neon(v[j], width);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                const uint8x16_t b = vld1q_u8(base + at * width + 16 * p);
+                vst1q_u8(dst + at * width + 16 * p,
+                         order == LMC__ORDER_FLOAT
+                             ? lmc__restore_neon(v[j][p], b, width, LMC__ORDER_FLOAT)
+                             : lmc__restore_neon(v[j][p], b, width, LMC__ORDER_INTEGER));
+            }
+        }
+    }
+    done->n = i;
+    memcpy(done->next, next, sizeof next);
+}
+
+/* Strip by strip, so that the CRC reads from the first cache what was stored. */
+static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst,
+                                  const lmc__class_sides *sides, const lmc__delta_block *block,
+                                  lmc__streaming streaming)
+{
+    const unsigned width = block->width;
+    const size_t whole = block->n & ~(size_t)63;
+    lmc__delta_progress done = {0, {0}, 0};
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    lmc__spread spread;
+    (void)streaming;
+    lmc__begin_ungroup(&spread, sides, block);
+    lmc__set_highest_neon(highest, block->grouping);
+    while (done.n < whole) {
+        const size_t i = done.n, end = i + lmc__min(LMC__STRIP_ELEMENTS(width), whole - i);
+        LMC__FOR_WIDTH(lmc__ungroup_steps_neon(dst, &spread, block, end, w, highest, &done));
+        done.crc = k->crc32c(done.crc, dst + i * width, (end - i) * width);
+    }
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
+}
+#endif
+
+#if LMC__X86
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of elements of its class before it in the step. Bytes that are -1 where an element is of
  * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
@@ -3891,66 +3990,67 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * The loop works strip by strip, so that the CRC reads from the first cache what was stored. */
-LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
-                                           const lmc__spread *spread, const lmc__delta_block *block,
-                                           unsigned width, lmc__delta_progress *done)
+LMC__INLINE_AVX2 void lmc__ungroup_avx2_loop(const lmc__kernels *k, uint8_t *dst,
+                                             const lmc__spread *spread,
+                                             const lmc__delta_block *block, unsigned width,
+                                             lmc__delta_progress *done)
 {
     const size_t size = LMC__VECTOR_SIZE, n = block->n;
     const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
-    const lmc__vector zero = {0};
+    const __m256i zero = _mm256_setzero_si256();
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
-    lmc__vector v[8], b[8], highest[LMC__MAX_CLASSES];
+    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
     uint32_t crc = 0;
     unsigned p, c;
-    LMC__VEC(set_highest)(highest, block->grouping);
+    lmc__set_highest_avx2(highest, block->grouping);
     while (i + size <= n) {
         const size_t start = i,
                      end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size - 1));
         for (; i < end; i += size) {
-            lmc__vector keys, before = zero;
+            __m256i keys, before = zero;
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                b[p] = LMC__VEC(load)(base + i * width + size * p);
+                b[p] = lmc__load_avx2(base + i * width + size * p);
                 v[p] = zero;
             }
-            keys = LMC__VEC(keys)(b, width);
+            keys = lmc__keys_avx2(b, width);
             for (c = 0; c < n_classes; c++) {
-                const lmc__vector up_to = LMC__VEC(up_to)(keys, highest[c]), one = up_to & ~before;
-                lmc__vector places = one;
+                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]), one = up_to & ~before;
+                __m256i places = one;
                 size_t half = 0, all = 0;
                 before = up_to;
-                if (s.any_list[c]) {
-                    places = ~(LMC__VEC(sum_up)(one) & one);
-                    all = LMC__VEC(count)(one, &half);
+                if (s.is_used[c]) {
+                    places = ~(lmc__sum_up_avx2(one) & one);
+                    all = lmc__count_avx2(one, &half);
                 }
                 LMC__UNROLL for (p = 0; p < width; p++)
                 {
                     const lmc__side *const side = &s.from.side[c][p];
                     if (side->list) {
                         const uint8_t *const list = side->list + next[c];
-                        v[p] |= LMC__VEC(shuffle)(LMC__VEC(load_pair)(list, list + half), places);
-                    } else if (side->value) v[p] |= one & LMC__VEC(splat)(side->value);
+                        v[p] |= lmc__shuffle_avx2(lmc__load_pair_avx2(list, list + half), places);
+                    } else if (side->value) v[p] |= one & lmc__splat_avx2(side->value);
                 }
                 next[c] += all;
             }
             /* Natural planes are in the input and are read exactly: a step is whole. The top plane
              * is always grouped, because n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-                LMC__VEC(load)(s.natural[p] + i);
+                lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, residuals in order; then elements */
-            LMC__VEC(join_vectors)(v, width);
+            lmc__join_vectors_avx2(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_FLOAT);
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
             /* dst may be base, whose elements of this step are in b */
             LMC__UNROLL for (p = 0; p < width; p++)
-                LMC__VEC(store)(dst + i * width + size * p, v[p]);
+                lmc__store_avx2(dst + i * width + size * p, v[p]);
         }
         crc = k->crc32c(crc, dst + start * width, (end - start) * width);
     }
@@ -3959,27 +4059,25 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
     memcpy(done->next, next, sizeof next);
 }
 
-LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
+LMC__DEFINE_WIDTHS(lmc__ungroup_avx2, LMC__LOOP_AVX2,
                    (const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,
                     const lmc__delta_block *block, lmc__delta_progress *done),
                    (k, dst, spread, block, width, done))
 
 /* These tiers do not stream: they read each strip again after it is made. */
-LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
-                                           const lmc__class_sides *sides,
-                                           const lmc__delta_block *block, lmc__streaming streaming)
+LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
+                                            const lmc__class_sides *sides,
+                                            const lmc__delta_block *block, lmc__streaming streaming)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, block);
-    LMC__CALL_WIDTH(lmc__ungroup_vec, (k, dst, &spread, block, &done));
+    LMC__CALL_WIDTH(lmc__ungroup_avx2, (k, dst, &spread, block, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
-#endif
 
-#if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
  * join_root. But if dst is base, nothing is streamed: the lines just read are in the caches.
@@ -4188,36 +4286,42 @@ LMC__INLINE_VEC unsigned LMC__VEC(find_one)(uint64_t m, unsigned rank)
 #endif
 
 #if LMC__NEON
-/* Steps of 64 elements. A change is found by its rank in its class's mask; all masks of a step are
- * made before it changes an element, so dst may be base. */
+/* Steps of 64 elements. A change is found by its rank in the mask of its class, which is made only
+ * if a class has a change in the step. All keys are loaded before an element changes, so dst may be
+ * base. */
 LMC__INLINE void lmc__patch_steps_neon(uint8_t *dst, const lmc__patches *changes,
                                        const lmc__delta_block *block, size_t n, unsigned width,
-                                       const uint8x16_t *highest, lmc__patch_progress *done,
-                                       lmc__undo *undo)
+                                       const uint8x16_t *highest, const lmc__key_ranges *ranges,
+                                       lmc__patch_progress *done, lmc__undo *undo)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
     const lmc__patches from = *changes;
     const unsigned n_classes = own.grouping->n_classes;
-    uint64_t m[LMC__MAX_CLASSES];
+    uint8x16_t keys[4];
     size_t i;
     unsigned c;
     for (i = done->n; i < n; i += 64) {
-        lmc__find_classes_neon(m, own.base + i * width, width, highest, n_classes);
+        uint32_t before = 0, up_to;
+        lmc__load_step_neon(keys, own.base + i * width, width);
         if (dst != own.base) memcpy(dst + i * width, own.base + i * width, 64 * width);
-        for (c = 0; c < n_classes; c++) {
-            const uint32_t first = done->seen[c],
-                           end = first + (uint32_t)__builtin_popcountll(m[c]);
-            done->seen[c] = end;
-            while (from.at[c][done->next[c]] < end) {
-                const uint32_t next = done->next[c]++;
-                const size_t at = i + lmc__find_one_neon(m[c], from.at[c][next] - first);
-                const uint64_t b = lmc__load_element(own.base, at, width);
-                lmc__note_undo(undo, at, b, width);
-                lmc__store_element(
-                    dst, at,
-                    lmc__restore_element(lmc__load_element(from.residual[c], next, width), b, width,
-                                         own.order),
-                    width);
+        for (c = 0; c < n_classes; c++, before = up_to) {
+            const uint32_t first = done->seen[c];
+            uint32_t end;
+            up_to = c + 1 < n_classes ? lmc__count_up_to_neon(keys, highest[c]) : 64;
+            done->seen[c] = end = first + up_to - before;
+            if (from.at[c][done->next[c]] < end) {
+                const uint64_t m = lmc__in_range_neon(keys, ranges->first[c], ranges->more[c]);
+                do {
+                    const uint32_t next = done->next[c]++;
+                    const size_t at = i + lmc__find_one_neon(m, from.at[c][next] - first);
+                    const uint64_t b = lmc__load_element(own.base, at, width);
+                    lmc__note_undo(undo, at, b, width);
+                    lmc__store_element(
+                        dst, at,
+                        lmc__restore_element(lmc__load_element(from.residual[c], next, width), b,
+                                             width, own.order),
+                        width);
+                } while (from.at[c][done->next[c]] < end);
             }
         }
     }
@@ -4231,15 +4335,18 @@ static uint32_t lmc__patch_neon(const lmc__kernels *k, uint8_t *dst, const uint8
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     uint8x16_t highest[LMC__MAX_CLASSES];
+    lmc__key_ranges ranges;
     lmc__patch_progress done;
     size_t i, end;
     (void)tally;
     (void)streaming;
     memset(&done, 0, sizeof done);
     lmc__set_highest_neon(highest, grouping);
+    lmc__set_key_ranges(&ranges, grouping);
     for (i = 0; i + 64 <= n; i = end) {
         end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)63);
-        LMC__FOR_WIDTH(lmc__patch_steps_neon(dst, changes, &block, end, w, highest, &done, undo));
+        LMC__FOR_WIDTH(
+            lmc__patch_steps_neon(dst, changes, &block, end, w, highest, &ranges, &done, undo));
         done.crc = k->crc32c(done.crc, dst + i * width, (end - i) * width);
     }
     return lmc__patch_rest(k, dst, changes, &block, &done, undo);
@@ -4848,7 +4955,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   join_root, lmc__patch_neon)                                                      \
-    LMC__ENCODERS(neon, split_root, lmc__list_changes_scalar)                                      \
+    LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                      \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon)

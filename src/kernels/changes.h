@@ -108,34 +108,38 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
     return lmc__list_strips(k, crc, changed, most, src, base, 0, n, width, 0);
 }
 
-#if LMC__X86
+#if LMC__NEON || LMC__X86
 /* Returns which of 64 elements differ, and copies all of them. */
-LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, const uint8_t *src,
-                                                 const uint8_t *base, unsigned width)
+LMC__INLINE_VEC uint64_t LMC__VEC(find_changes)(uint8_t *now, uint8_t *before, const uint8_t *src,
+                                                const uint8_t *base, unsigned width)
 {
-    __m256i same[2][8];
+    lmc__vector same[LMC__VECTORS_OF_64];
     unsigned v, p;
-    LMC__UNROLL for (v = 0; v < 2; v++) LMC__UNROLL for (p = 0; p < width; p++)
+    LMC__UNROLL for (v = 0; v < LMC__VECTORS_OF_64; v++)
     {
-        const size_t at = 32 * (v * width + p);
-        const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
-        same[v][p] = width == 1   ? _mm256_cmpeq_epi8(a, b)
-                     : width == 2 ? _mm256_cmpeq_epi16(a, b)
-                     : width == 4 ? _mm256_cmpeq_epi32(a, b)
-                                  : _mm256_cmpeq_epi64(a, b);
-        lmc__store_avx2(now + at, a);
-        lmc__store_avx2(before + at, b);
+        lmc__vector s[8];
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            const size_t at = LMC__VECTOR_SIZE * (v * width + p);
+            const lmc__vector a = LMC__VEC(load_once)(src + at), b = LMC__VEC(load)(base + at);
+            s[p] = width == 1   ? (lmc__vector)((LMC__VEC(u8s))a == (LMC__VEC(u8s))b)
+                   : width == 2 ? (lmc__vector)((LMC__VEC(u16s))a == (LMC__VEC(u16s))b)
+                   : width == 4 ? (lmc__vector)((LMC__VEC(u32s))a == (LMC__VEC(u32s))b)
+                                : (lmc__vector)((LMC__VEC(u64s))a == (LMC__VEC(u64s))b);
+            LMC__VEC(store)(now + at, a);
+            LMC__VEC(store)(before + at, b);
+        }
+        same[v] = LMC__VEC(low_bytes)(s, width);
     }
-    return ~lmc__bits_avx2(lmc__low_bytes_avx2(same[0], width),
-                           lmc__low_bytes_avx2(same[1], width));
+    return ~LMC__VEC(to_bits)(same);
 }
 
 /* Whole strips, with one branch for 64 elements, of which few differ. Then the CRC of the strip's
  * copy is computed, while the next strip is fetched. */
-LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
-                                            const lmc__changed *changed, size_t most,
-                                            const uint8_t *src, const uint8_t *base, size_t n,
-                                            unsigned width)
+LMC__INLINE_VEC size_t LMC__VEC(list_loop)(const lmc__kernels *k, uint32_t *crc,
+                                           const lmc__changed *changed, size_t most,
+                                           const uint8_t *src, const uint8_t *base, size_t n,
+                                           unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t strip = LMC__STRIP_ELEMENTS(width);
@@ -145,30 +149,32 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
         for (at = 0; at < strip; at += 64) {
             const size_t to_copy = at * width;
-            uint64_t differ = lmc__find_changes_avx2(now + to_copy, before + to_copy, src + to_copy,
+            uint64_t differ = LMC__VEC(find_changes)(now + to_copy, before + to_copy, src + to_copy,
                                                      base + to_copy, width);
-            lmc__fetch_bytes_avx2(base + to_copy, 64 * width);
-            if ((size_t)_mm_popcnt_u64(differ) > most - n_changed) return SIZE_MAX;
+            LMC__VEC(fetch_bytes)(base + to_copy, 64 * width);
+            if ((size_t)__builtin_popcountll(differ) > most - n_changed) return SIZE_MAX;
             for (; differ; differ &= differ - 1)
-                lmc__add_changed(&to, n_changed++, i, at + (size_t)_tzcnt_u64(differ), now, before,
-                                 width);
+                lmc__add_changed(&to, n_changed++, i, at + (size_t)__builtin_ctzll(differ), now,
+                                 before, width);
         }
-        *crc = lmc__crc_ahead_avx2(k, *crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
+        *crc = LMC__VEC(crc_ahead)(k, *crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
     }
     return lmc__list_strips(k, crc, changed, most, src - i * width, base - i * width, i, n, width,
                             n_changed);
 }
 
-LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *crc,
-                                               const lmc__changed *changed, size_t most,
-                                               const uint8_t *src, const uint8_t *base, size_t n,
-                                               unsigned width)
+LMC__STATIC_VEC size_t LMC__VEC(list_changes)(const lmc__kernels *k, uint32_t *crc,
+                                              const lmc__changed *changed, size_t most,
+                                              const uint8_t *src, const uint8_t *base, size_t n,
+                                              unsigned width)
 {
     size_t n_changed;
-    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w));
+    LMC__FOR_WIDTH(n_changed = LMC__VEC(list_loop)(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
+#endif
 
+#if LMC__X86
 /* 256 bytes in a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind the valid ones.
  * So no branch depends on the data: a CPU cannot predict such branches. The elements are added once
  * for each strip, from its copies. */
@@ -296,33 +302,37 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 }
 
 #if LMC__NEON
-/* The next step of 64 elements; m[c] is the mask of the elements in class c. An element's rank is
- * the count of its class before the step, plus the ones before it in m[c]. */
-LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
-                                unsigned n_classes)
-{
-    size_t j = r->next;
-    unsigned c;
-    for (; j < r->n_changed && r->changed.place[j] < r->n + 64; j++) {
-        const uint64_t before = ((uint64_t)1 << (r->changed.place[j] - r->n)) - 1;
-        c = lmc__changed_class(r, j);
-        *r->ones[c]++ = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
-    }
-    r->next = j;
-    for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
-    r->n += 64;
-}
-
+/* Steps of 64 elements. up_to[c] counts classes 0 .. c before the step. An element's rank is the
+ * count of its class, plus the elements of its class before it in the step: only for a changed
+ * element, keys are compared with the range of its class. */
 LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
                                      const lmc__grouping *grouping)
 {
-    uint8x16_t highest[LMC__MAX_CLASSES];
-    uint64_t m[LMC__MAX_CLASSES];
+    const unsigned n_classes = grouping->n_classes;
+    const uint32_t *const places = r->changed.place;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i, j = 0;
+    uint8x16_t highest[LMC__MAX_CLASSES], keys[4];
+    lmc__key_ranges ranges;
+    unsigned c;
     lmc__set_highest_neon(highest, grouping);
-    while (r->n + 64 <= n) {
-        lmc__find_classes_neon(m, r->base + r->n * width, width, highest, grouping->n_classes);
-        lmc__rank_step(r, m, grouping->n_classes);
+    lmc__set_key_ranges(&ranges, grouping);
+    for (i = 0; i + 64 <= n; i += 64) {
+        up_to[n_classes - 1] = i;
+        lmc__load_step_neon(keys, r->base + i * width, width);
+        for (; j < r->n_changed && places[j] < i + 64; j++) {
+            const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
+            uint64_t m;
+            c = lmc__changed_class(r, j);
+            m = lmc__in_range_neon(keys, ranges.first[c], ranges.more[c]);
+            *r->ones[c]++ = (uint32_t)(up_to[c] - (c ? up_to[c - 1] : 0) +
+                                       (size_t)__builtin_popcountll(m & low));
+        }
+        for (c = 0; c + 1 < n_classes; c++) up_to[c] += lmc__count_up_to_neon(keys, highest[c]);
     }
+    up_to[n_classes - 1] = i;
+    for (c = 0; c < n_classes; c++) r->counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
+    r->next = j;
+    r->n = i;
 }
 
 static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
@@ -374,8 +384,7 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
             const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
             uint64_t m, groups;
             c = lmc__changed_class(&r, j);
-            m = lmc__in_range_avx2(keys[2 * group], keys[2 * group + 1], ranges.first[c],
-                                   ranges.more[c]);
+            m = lmc__in_range_avx2(keys + 2 * group, ranges.first[c], ranges.more[c]);
             groups = tally[c] - (c ? tally[c - 1] : 0);
             *r.ones[c]++ =
                 (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +

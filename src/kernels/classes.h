@@ -4,6 +4,7 @@
 #include "kernels/types.h"
 #include "kernels/vec_neon.h"
 #include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/residual.h"
 #include "kernels/split_join.h"
@@ -144,6 +145,36 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #undef LMC__DEFINE_KEYS
 #endif
 
+#if LMC__NEON || LMC__X86
+/* The keys of class c: first[c] .. first[c] + more[c]. */
+typedef struct lmc__key_ranges {
+    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
+} lmc__key_ranges;
+
+LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c < grouping->n_classes; c++) {
+        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
+    }
+}
+
+/* Which of 64 keys are in a range. */
+LMC__INLINE_VEC uint64_t LMC__VEC(in_range)(const lmc__vector keys[LMC__VECTORS_OF_64],
+                                            uint8_t first, uint8_t more)
+{
+    const lmc__vector from = LMC__VEC(splat)(first), up_to = LMC__VEC(splat)(more);
+    lmc__vector one[LMC__VECTORS_OF_64];
+    unsigned j;
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) one[j] =
+        LMC__VEC(up_to)((lmc__vector)((LMC__VEC(u8s))keys[j] - (LMC__VEC(u8s))from), up_to);
+    return LMC__VEC(to_bits)(one);
+}
+#endif
+
 #if LMC__NEON
 /* Adds to up_to[c], for `sums` classes, how many keys are at most highest[c]; 16 divides n. A
  * comparison gives -1 for true, which is subtracted from a sum of 8 bits; this cannot overflow in
@@ -187,21 +218,30 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* m[c]: which of 64 elements are in class c. */
-LMC__INLINE void lmc__find_classes_neon(uint64_t m[LMC__MAX_CLASSES], const uint8_t *base,
-                                        unsigned width, const uint8x16_t *highest,
-                                        unsigned n_classes)
+/* load_step: the keys of 64 elements. count_up_to: how many of them are at most `highest`. */
+LMC__INLINE void lmc__load_step_neon(uint8x16_t keys[4], const uint8_t *base, unsigned width)
 {
-    uint8x16_t keys[4], one[4];
-    uint64_t before = 0;
-    unsigned j, c;
+    unsigned j;
     LMC__UNROLL for (j = 0; j < 4; j++) keys[j] = lmc__load_keys_neon(base + 16 * j * width, width);
-    for (c = 0; c + 1 < n_classes; c++) {
-        uint64_t up_to;
+}
+LMC__INLINE uint32_t lmc__count_up_to_neon(const uint8x16_t keys[4], uint8x16_t highest)
+{
+    const uint8x16_t low = vaddq_u8(vcleq_u8(keys[0], highest), vcleq_u8(keys[1], highest)),
+                     high = vaddq_u8(vcleq_u8(keys[2], highest), vcleq_u8(keys[3], highest));
+    return (0u - vaddvq_u8(vaddq_u8(low, high))) & 255; /* a comparison gives -1 for true */
+}
+
+/* m[c]: which of 64 elements are in class c. */
+LMC__INLINE void lmc__find_classes_neon(uint64_t m[LMC__MAX_CLASSES], const uint8x16_t keys[4],
+                                        const uint8x16_t *highest, unsigned n_classes)
+{
+    uint8x16_t one[4];
+    uint64_t before = 0, up_to;
+    unsigned j, c;
+    for (c = 0; c + 1 < n_classes; c++, before = up_to) {
         LMC__UNROLL for (j = 0; j < 4; j++) one[j] = vcleq_u8(keys[j], highest[c]);
         up_to = lmc__to_bits_neon(one);
         m[c] = up_to & ~before;
-        before = up_to;
     }
     m[c] = ~before;
 }
@@ -217,36 +257,14 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                        lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
-/* The keys of class c: first[c] .. first[c] + more[c]. */
-typedef struct lmc__key_ranges {
-    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
-} lmc__key_ranges;
-
-LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c < grouping->n_classes; c++) {
-        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
-        ranges->more[c] =
-            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
-                      ranges->first[c]);
-    }
-}
-
-/* in_range: which of 64 keys are in a range. find_keys: which of 64 elements have such keys. */
-LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
-{
-    const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
-    return lmc__bits_avx2(lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to),
-                          lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to));
-}
+/* Which of 64 elements have keys in a range. */
 LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
                                               uint8_t more)
 {
-    __m256i low, high;
-    LMC__FOR_WIDTH(low = lmc__load_keys_avx2(base, w);
-                   high = lmc__load_keys_avx2(base + 32 * w, w));
-    return lmc__in_range_avx2(low, high, first, more);
+    __m256i keys[2];
+    LMC__FOR_WIDTH(keys[0] = lmc__load_keys_avx2(base, w);
+                   keys[1] = lmc__load_keys_avx2(base + 32 * w, w));
+    return lmc__in_range_avx2(keys, first, more);
 }
 
 /* Counts the keys of a step up to each class. The saturated difference `threshold - key`, cut to at

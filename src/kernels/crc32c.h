@@ -159,10 +159,15 @@ LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t
     c[3] = LMC__CRC_STEP8(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
 }
 
+#if LMC__NEON
+#define LMC__JOIN_LANES static __attribute__((noinline)) /* long, and called once for a strip */
+#else
+#define LMC__JOIN_LANES LMC__INLINE
+#endif
 /* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). No product is
  * reduced; one CRC instruction reduces the sum, and multiplies it by x^32. A product's x^0 is one
  * bit below the top of 64 bits: one more x. The factors make up for both. */
-LMC__INLINE LMC__CRC uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+LMC__CRC LMC__JOIN_LANES uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
 #if LMC__NEON
     uint64_t sum = 0;
@@ -188,7 +193,10 @@ LMC__CRC static uint32_t LMC__VEC(crc32c)(uint32_t crc, const uint8_t *p, size_t
     uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
     for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
         size_t i;
-        for (i = 0; i < LMC__CRC_LANE4 / 8; i++) lmc__crc_lanes(c, p, i);
+        for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
+            lmc__crc_lanes(c, p, i);
+            lmc__crc_lanes(c, p, i + 1);
+        }
         c[0] = lmc__crc_join_lanes(c);
         c[1] = c[2] = c[3] = 0;
     }

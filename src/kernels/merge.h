@@ -55,27 +55,38 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 }
 
 #if LMC__NEON
-/* Elements [16 j, 16 j + 16) of a step of 64: x has the next 16 bytes of each side, and one look-up
- * picks 16 of these 32. The tables have the places of eight elements. The places of the second
- * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
- * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. This is a macro, as clang requires a literal lane number.
+/* Where the elements of a step of 64 are in two lists. For elements [16 j, 16 j + 16), x has the
+ * next 16 bytes of each side, and one look-up picks 16 of these 32; before[j] ones are before them.
+ * The tables have the places of eight elements. The places of the second eight depend on c, the
+ * number of ones in the first eight. lmc__merge_high stores them so that |high - c| is right for
+ * zeros and for ones. counts: ones in each byte of m; ones: the sum of counts up to and including
+ * that byte. LMC__PLACES16 is a macro, as clang requires a literal lane number.
  *
- *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
+ *     place in x      0 ... 15: left, from 16 j - before; 16 ... 31: right, from before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
  *     wanted above    8 - c, 9 - c, ...         16 + c, 17 + c, ...
  *     high[m]         8, 9, ...                 -16, -17, ...         as signed bytes
- *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ... */
-#define LMC__MERGE16(j)                                                                            \
+ *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ...
+ *
+ * Returns the ones of m. */
+#define LMC__PLACES16(j)                                                                           \
     do {                                                                                           \
-        const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
         const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]);                     \
         const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]),      \
                                       vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
-        if (has_left) x.val[0] = vld1q_u8(a - before + 16 * (j));                                  \
-        if (has_right) x.val[1] = vld1q_u8(b + before);                                            \
-        out[j] = vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high)));                        \
+        places[j] = vcombine_u8(low, vreinterpret_u8_s8(high));                                    \
+        before[j] = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;                       \
     } while (0)
+LMC__INLINE size_t lmc__merge_places_neon(uint8x16_t places[4], size_t before[4], uint64_t m)
+{
+    const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
+    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+    LMC__PLACES16(0);
+    LMC__PLACES16(1);
+    LMC__PLACES16(2);
+    LMC__PLACES16(3);
+    return (size_t)(ones >> 56);
+}
 
 /* 64 elements, whose bits are m. A constant fills its half of x once, so every place in this half
  * is right. Between two constants each bit, spread to a byte, chooses. Returns the ones of m. */
@@ -83,22 +94,22 @@ LMC__INLINE size_t lmc__merge64_neon(uint8x16_t out[4], uint64_t m, const uint8_
                                      const uint8_t *b, uint8x16_t l, uint8x16_t r, int has_left,
                                      int has_right)
 {
-    const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
-    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
-    const uint8x16_t bits = lmc__load_bits_neon(m);
+    uint8x16_t places[4];
     uint8x16x2_t x;
+    size_t before[4];
+    const size_t ones = lmc__merge_places_neon(places, before, m);
     unsigned j;
     x.val[0] = l;
     x.val[1] = r;
-    if (has_left || has_right) {
-        LMC__MERGE16(0);
-        LMC__MERGE16(1);
-        LMC__MERGE16(2);
-        LMC__MERGE16(3);
-    } else {
-        LMC__UNROLL for (j = 0; j < 4; j++) out[j] = vbslq_u8(lmc__spread_neon(bits, j), r, l);
+    LMC__UNROLL for (j = 0; j < 4; j++)
+    {
+        if (has_left) x.val[0] = vld1q_u8(a - before[j] + 16 * j);
+        if (has_right) x.val[1] = vld1q_u8(b + before[j]);
+        out[j] = has_left || has_right
+                     ? vqtbl2q_u8(x, places[j])
+                     : vbslq_u8(lmc__spread_neon(lmc__load_bits_neon(m), j), r, l);
     }
-    return (size_t)(ones >> 56);
+    return ones;
 }
 #endif
 

@@ -117,36 +117,42 @@ LMC__INLINE_VEC unsigned LMC__VEC(find_one)(uint64_t m, unsigned rank)
 #endif
 
 #if LMC__NEON
-/* Steps of 64 elements. A change is found by its rank in its class's mask; all masks of a step are
- * made before it changes an element, so dst may be base. */
+/* Steps of 64 elements. A change is found by its rank in the mask of its class, which is made only
+ * if a class has a change in the step. All keys are loaded before an element changes, so dst may be
+ * base. */
 LMC__INLINE void lmc__patch_steps_neon(uint8_t *dst, const lmc__patches *changes,
                                        const lmc__delta_block *block, size_t n, unsigned width,
-                                       const uint8x16_t *highest, lmc__patch_progress *done,
-                                       lmc__undo *undo)
+                                       const uint8x16_t *highest, const lmc__key_ranges *ranges,
+                                       lmc__patch_progress *done, lmc__undo *undo)
 {
     const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
     const lmc__patches from = *changes;
     const unsigned n_classes = own.grouping->n_classes;
-    uint64_t m[LMC__MAX_CLASSES];
+    uint8x16_t keys[4];
     size_t i;
     unsigned c;
     for (i = done->n; i < n; i += 64) {
-        lmc__find_classes_neon(m, own.base + i * width, width, highest, n_classes);
+        uint32_t before = 0, up_to;
+        lmc__load_step_neon(keys, own.base + i * width, width);
         if (dst != own.base) memcpy(dst + i * width, own.base + i * width, 64 * width);
-        for (c = 0; c < n_classes; c++) {
-            const uint32_t first = done->seen[c],
-                           end = first + (uint32_t)__builtin_popcountll(m[c]);
-            done->seen[c] = end;
-            while (from.at[c][done->next[c]] < end) {
-                const uint32_t next = done->next[c]++;
-                const size_t at = i + lmc__find_one_neon(m[c], from.at[c][next] - first);
-                const uint64_t b = lmc__load_element(own.base, at, width);
-                lmc__note_undo(undo, at, b, width);
-                lmc__store_element(
-                    dst, at,
-                    lmc__restore_element(lmc__load_element(from.residual[c], next, width), b, width,
-                                         own.order),
-                    width);
+        for (c = 0; c < n_classes; c++, before = up_to) {
+            const uint32_t first = done->seen[c];
+            uint32_t end;
+            up_to = c + 1 < n_classes ? lmc__count_up_to_neon(keys, highest[c]) : 64;
+            done->seen[c] = end = first + up_to - before;
+            if (from.at[c][done->next[c]] < end) {
+                const uint64_t m = lmc__in_range_neon(keys, ranges->first[c], ranges->more[c]);
+                do {
+                    const uint32_t next = done->next[c]++;
+                    const size_t at = i + lmc__find_one_neon(m, from.at[c][next] - first);
+                    const uint64_t b = lmc__load_element(own.base, at, width);
+                    lmc__note_undo(undo, at, b, width);
+                    lmc__store_element(
+                        dst, at,
+                        lmc__restore_element(lmc__load_element(from.residual[c], next, width), b,
+                                             width, own.order),
+                        width);
+                } while (from.at[c][done->next[c]] < end);
             }
         }
     }
@@ -160,15 +166,18 @@ static uint32_t lmc__patch_neon(const lmc__kernels *k, uint8_t *dst, const uint8
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     uint8x16_t highest[LMC__MAX_CLASSES];
+    lmc__key_ranges ranges;
     lmc__patch_progress done;
     size_t i, end;
     (void)tally;
     (void)streaming;
     memset(&done, 0, sizeof done);
     lmc__set_highest_neon(highest, grouping);
+    lmc__set_key_ranges(&ranges, grouping);
     for (i = 0; i + 64 <= n; i = end) {
         end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)63);
-        LMC__FOR_WIDTH(lmc__patch_steps_neon(dst, changes, &block, end, w, highest, &done, undo));
+        LMC__FOR_WIDTH(
+            lmc__patch_steps_neon(dst, changes, &block, end, w, highest, &ranges, &done, undo));
         done.crc = k->crc32c(done.crc, dst + i * width, (end - i) * width);
     }
     return lmc__patch_rest(k, dst, changes, &block, &done, undo);

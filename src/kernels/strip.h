@@ -45,7 +45,12 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 }
 
 #if LMC__NEON && !defined(LMC_NO_ENCODER)
-/* As lmc__crc_ahead_avx2, but fetches nothing. */
+/* As lmc__fetch_bytes_avx2 and lmc__crc_ahead_avx2, but fetches nothing. */
+LMC__INLINE void lmc__fetch_bytes_neon(const uint8_t *p, size_t size)
+{
+    (void)p;
+    (void)size;
+}
 LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                          size_t size, const uint8_t *next)
 {

@@ -10,6 +10,7 @@
 #include "kernels/crc32c.h"
 #include "kernels/split_join.h"
 #include "kernels/strip.h"
+#include "kernels/merge.h"
 #include "kernels/classes.h"
 
 /* ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
@@ -88,8 +89,8 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
  * loop over classes the plane's vector replaces these zeros. */
 typedef struct lmc__spread {
     lmc__class_sides from;
-    const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* in its planes; else places and next[c] are not needed */
+    const uint8_t *natural[8];     /* of the natural planes; else NULL */
+    int is_used[LMC__MAX_CLASSES]; /* a side is not 0; else places and next[c] are not needed */
 } lmc__spread;
 
 /* Called once for each block. memset gives all other sides a NULL list and the value 0. */
@@ -103,12 +104,96 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
     for (c = 0; c < n_classes; c++)
         for (p = first; p < block->width; p++) {
             spread->from.side[c][p] = sides->side[c][p];
-            if (sides->side[c][p].list) spread->any_list[c] = 1;
+            if (sides->side[c][p].list || sides->side[c][p].value) spread->is_used[c] = 1;
         }
 }
 #endif
 
-#if LMC__NEON || LMC__X86
+#if LMC__NEON
+/* Steps of 64 elements, from done->n on. In a plane, a class is merged from zeros and its list, by
+ * the mask of its elements; the places are the same in all planes. */
+LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread,
+                                         const lmc__delta_block *block, size_t n, unsigned width,
+                                         const uint8x16_t *highest, lmc__delta_progress *done)
+{
+    const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
+    const enum lmc__order order = block->order;
+    const uint8_t *const base = block->base;
+    size_t next[LMC__MAX_CLASSES], before[4], i;
+    uint64_t m[LMC__MAX_CLASSES];
+    uint8x16_t v[4][8], keys[4], places[4];
+    uint8x16x2_t x;
+    unsigned p, c, j;
+    memcpy(next, done->next, sizeof next);
+    x.val[0] = vdupq_n_u8(0);
+    for (i = done->n; i < n; i += 64) {
+        lmc__load_step_neon(keys, base + i * width, width);
+        lmc__find_classes_neon(m, keys, highest, n_classes);
+        LMC__UNROLL for (j = 0; j < 4; j++) LMC__UNROLL for (p = 0; p < width; p++) v[j][p] =
+            vdupq_n_u8(0);
+        for (c = 0; c < n_classes; c++) {
+            const size_t at = next[c];
+            if (!spread->is_used[c]) continue;
+            next[c] += lmc__merge_places_neon(places, before, m[c]);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                const lmc__side side = spread->from.side[c][p];
+                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++)
+                    {
+                        x.val[1] = vld1q_u8(side.list + at + before[j]);
+                        v[j][p] = vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
+                    }
+                if (side.list || side.value == 0) continue;
+                x.val[1] = vdupq_n_u8(side.value); /* at every place */
+                LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
+                    vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
+            }
+        }
+        LMC__UNROLL for (j = 0; j < 4; j++)
+        {
+            const size_t at = i + 16 * j;
+            /* natural planes are read exactly; the top plane is always grouped */
+            LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[j][p] =
+                vld1q_u8(spread->natural[p] + at);
+            /* planes; then, in place, residuals in order; then elements. dst may be base */
+            lmc__join_vectors_neon(v[j], width);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                const uint8x16_t b = vld1q_u8(base + at * width + 16 * p);
+                vst1q_u8(dst + at * width + 16 * p,
+                         order == LMC__ORDER_FLOAT
+                             ? lmc__restore_neon(v[j][p], b, width, LMC__ORDER_FLOAT)
+                             : lmc__restore_neon(v[j][p], b, width, LMC__ORDER_INTEGER));
+            }
+        }
+    }
+    done->n = i;
+    memcpy(done->next, next, sizeof next);
+}
+
+/* Strip by strip, so that the CRC reads from the first cache what was stored. */
+static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst,
+                                  const lmc__class_sides *sides, const lmc__delta_block *block,
+                                  lmc__streaming streaming)
+{
+    const unsigned width = block->width;
+    const size_t whole = block->n & ~(size_t)63;
+    lmc__delta_progress done = {0, {0}, 0};
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    lmc__spread spread;
+    (void)streaming;
+    lmc__begin_ungroup(&spread, sides, block);
+    lmc__set_highest_neon(highest, block->grouping);
+    while (done.n < whole) {
+        const size_t i = done.n, end = i + lmc__min(LMC__STRIP_ELEMENTS(width), whole - i);
+        LMC__FOR_WIDTH(lmc__ungroup_steps_neon(dst, &spread, block, end, w, highest, &done));
+        done.crc = k->crc32c(done.crc, dst + i * width, (end - i) * width);
+    }
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
+}
+#endif
+
+#if LMC__X86
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of elements of its class before it in the step. Bytes that are -1 where an element is of
  * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
@@ -127,66 +212,67 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * The loop works strip by strip, so that the CRC reads from the first cache what was stored. */
-LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
-                                           const lmc__spread *spread, const lmc__delta_block *block,
-                                           unsigned width, lmc__delta_progress *done)
+LMC__INLINE_AVX2 void lmc__ungroup_avx2_loop(const lmc__kernels *k, uint8_t *dst,
+                                             const lmc__spread *spread,
+                                             const lmc__delta_block *block, unsigned width,
+                                             lmc__delta_progress *done)
 {
     const size_t size = LMC__VECTOR_SIZE, n = block->n;
     const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
-    const lmc__vector zero = {0};
+    const __m256i zero = _mm256_setzero_si256();
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
-    lmc__vector v[8], b[8], highest[LMC__MAX_CLASSES];
+    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
     uint32_t crc = 0;
     unsigned p, c;
-    LMC__VEC(set_highest)(highest, block->grouping);
+    lmc__set_highest_avx2(highest, block->grouping);
     while (i + size <= n) {
         const size_t start = i,
                      end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size - 1));
         for (; i < end; i += size) {
-            lmc__vector keys, before = zero;
+            __m256i keys, before = zero;
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                b[p] = LMC__VEC(load)(base + i * width + size * p);
+                b[p] = lmc__load_avx2(base + i * width + size * p);
                 v[p] = zero;
             }
-            keys = LMC__VEC(keys)(b, width);
+            keys = lmc__keys_avx2(b, width);
             for (c = 0; c < n_classes; c++) {
-                const lmc__vector up_to = LMC__VEC(up_to)(keys, highest[c]), one = up_to & ~before;
-                lmc__vector places = one;
+                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]), one = up_to & ~before;
+                __m256i places = one;
                 size_t half = 0, all = 0;
                 before = up_to;
-                if (s.any_list[c]) {
-                    places = ~(LMC__VEC(sum_up)(one) & one);
-                    all = LMC__VEC(count)(one, &half);
+                if (s.is_used[c]) {
+                    places = ~(lmc__sum_up_avx2(one) & one);
+                    all = lmc__count_avx2(one, &half);
                 }
                 LMC__UNROLL for (p = 0; p < width; p++)
                 {
                     const lmc__side *const side = &s.from.side[c][p];
                     if (side->list) {
                         const uint8_t *const list = side->list + next[c];
-                        v[p] |= LMC__VEC(shuffle)(LMC__VEC(load_pair)(list, list + half), places);
-                    } else if (side->value) v[p] |= one & LMC__VEC(splat)(side->value);
+                        v[p] |= lmc__shuffle_avx2(lmc__load_pair_avx2(list, list + half), places);
+                    } else if (side->value) v[p] |= one & lmc__splat_avx2(side->value);
                 }
                 next[c] += all;
             }
             /* Natural planes are in the input and are read exactly: a step is whole. The top plane
              * is always grouped, because n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-                LMC__VEC(load)(s.natural[p] + i);
+                lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, residuals in order; then elements */
-            LMC__VEC(join_vectors)(v, width);
+            lmc__join_vectors_avx2(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_FLOAT);
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
+                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
             /* dst may be base, whose elements of this step are in b */
             LMC__UNROLL for (p = 0; p < width; p++)
-                LMC__VEC(store)(dst + i * width + size * p, v[p]);
+                lmc__store_avx2(dst + i * width + size * p, v[p]);
         }
         crc = k->crc32c(crc, dst + start * width, (end - start) * width);
     }
@@ -195,22 +281,22 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
     memcpy(done->next, next, sizeof next);
 }
 
-LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
+LMC__DEFINE_WIDTHS(lmc__ungroup_avx2, LMC__LOOP_AVX2,
                    (const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,
                     const lmc__delta_block *block, lmc__delta_progress *done),
                    (k, dst, spread, block, width, done))
 
 /* These tiers do not stream: they read each strip again after it is made. */
-LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
-                                           const lmc__class_sides *sides,
-                                           const lmc__delta_block *block, lmc__streaming streaming)
+LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
+                                            const lmc__class_sides *sides,
+                                            const lmc__delta_block *block, lmc__streaming streaming)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, block);
-    LMC__CALL_WIDTH(lmc__ungroup_vec, (k, dst, &spread, block, &done));
+    LMC__CALL_WIDTH(lmc__ungroup_avx2, (k, dst, &spread, block, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif

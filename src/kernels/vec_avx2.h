@@ -102,13 +102,6 @@ LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
     return _mm256_shuffle_epi8(v, places);
 }
 
-/* Bit i of the result: whether byte i of low, then high, is 255. Every byte is 0 or 255. */
-LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
-{
-    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
-                                                     << 32;
-}
-
 /* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16 are 255. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
@@ -223,6 +216,13 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
     return _mm256_add_epi8(v, _mm256_shuffle_epi8(v, in16));
 }
 
+/* Bit i of the result: bit 7 of byte i of two vectors. */
+LMC__INLINE_AVX2 uint64_t lmc__to_bits_avx2(const __m256i one[2])
+{
+    return (uint32_t)_mm256_movemask_epi8(one[0]) | (uint64_t)(uint32_t)_mm256_movemask_epi8(one[1])
+                                                        << 32;
+}
+
 #ifndef LMC_NO_ENCODER
 /* r[i] = v[i] - w[i]. */
 LMC__INLINE_AVX2 __m256i lmc__subtract_avx2(__m256i v, __m256i w) { return _mm256_sub_epi8(v, w); }
@@ -236,13 +236,6 @@ LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
 #else
     return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)(7 - bit)));
 #endif
-}
-
-/* Bit i of the result: bit 7 of byte i of two vectors. */
-LMC__INLINE_AVX2 uint64_t lmc__to_bits_avx2(const __m256i one[2])
-{
-    return (uint32_t)_mm256_movemask_epi8(one[0]) | (uint64_t)(uint32_t)_mm256_movemask_epi8(one[1])
-                                                        << 32;
 }
 
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to

@@ -23,29 +23,8 @@ LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)
 /* r[i] = v[i] <= w[i] ? 255 : 0. */
 LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t v, uint8x16_t w) { return vcleq_u8(v, w); }
 
-/* AVX2's operations on halves, for vectors without halves. load_pair loads only `first`. shuffle:
- * r[i] = v[p[i]], 0 where there is no such place. count: how many are 255; others are 0. */
-LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
-{
-    (void)second;
-    return vld1q_u8(first);
-}
+/* r[i] = v[p[i]], 0 where there is no such place. */
 LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t p) { return vqtbl1q_u8(v, p); }
-LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
-{
-    *half = 0;
-    return (size_t)((0u - vaddvq_u8(one)) & 255);
-}
-
-/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes. */
-LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
-{
-    const uint8x16_t zero = vdupq_n_u8(0);
-    v = vaddq_u8(v, vextq_u8(zero, v, 15));
-    v = vaddq_u8(v, vextq_u8(zero, v, 14));
-    v = vaddq_u8(v, vextq_u8(zero, v, 12));
-    return vaddq_u8(v, vextq_u8(zero, v, 8));
-}
 
 /* Four vectors for look-ups, in consecutive registers: else gcc copies them there each time. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
