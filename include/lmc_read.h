@@ -5530,7 +5530,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   join_root, lmc__patch_neon)                                                      \
-    LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                      \
+    LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                        \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon)
