@@ -47,6 +47,12 @@ def why_not():
     return None
 
 
+def take_signals():
+    """A shell's background jobs ignore SIGINT, and those of nohup SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class tempfile_dir:
     def __enter__(self):
         import tempfile
@@ -103,7 +109,7 @@ class MountCase(Case):
     def mount(self, *args):
         """In the foreground, so that its messages and its end can be seen: self.log()."""
         with open(self.path("log"), "ab") as log:
-            self.running = subprocess.Popen([LMC, "mount", "-f", *args, self.at], cwd=self.dir, stdout=log, stderr=log)
+            self.running = subprocess.Popen([LMC, "mount", "-f", *args, self.at], cwd=self.dir, stdout=log, stderr=log, preexec_fn=take_signals)
         for _ in range(1200):
             if os.path.ismount(self.at) or self.running.poll() is not None:
                 break
@@ -353,8 +359,13 @@ class Sources(MountCase):
             files[i].close()
 
     def open_snapshots(self):
-        d = "/proc/%d/fd/" % self.running.pid
-        return [f for f in os.listdir(d) if os.readlink(d + f).endswith(".lmc")]
+        d, names = "/proc/%d/fd/" % self.running.pid, []
+        for f in os.listdir(d):
+            try:
+                names.append(os.readlink(d + f))
+            except FileNotFoundError:
+                pass  # it was closed meanwhile
+        return [name for name in names if name.endswith(".lmc")]
 
     def test_two_processes(self):
         data = safetensors([("w", "BF16", [6 * MB], weights(6 * MB))])
