@@ -212,9 +212,8 @@ extern "C" {
 #define LMC_FEATURE_BASE ((uint64_t)1 << 0)      /* a delta */
 #define LMC_FEATURE_OWN ((uint64_t)1 << 1)       /* twins: parts that predict each other */
 #define LMC_FEATURE_QUANTIZED ((uint64_t)1 << 2) /* quantised blocks */
-#define LMC_FEATURE_ZEROS                                                                          \
-    ((uint64_t)1 << 3) /* zeros apart: without it, weights with many zeros
-                                                    become a sixth larger */
+/* Zeros apart: without it, weights with many zeros become a sixth larger. */
+#define LMC_FEATURE_ZEROS ((uint64_t)1 << 3)
 
 /* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
