@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from test_command import LMC, LONG, MB, SANITIZED, Case, bf16, f32, safetensors
+from test_command import LMC, LONG, MB, SANITIZED, Case, bf16, f32, safetensors, take_signals
 import test_command
 
 KILLS = 1000 if LONG else 40
@@ -915,7 +915,7 @@ class Interruptions(ApplyCase):
                 path = self.copy("s0")
                 os.utime(path, (1, 1))
                 p = subprocess.Popen([LMC, "apply", "d1", "t"], cwd=self.dir, stderr=subprocess.PIPE,
-                                     preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+                                     preexec_fn=take_signals)
                 while p.poll() is None and os.stat(path).st_mtime == 1:
                     pass
                 p.send_signal(number)

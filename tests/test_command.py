@@ -126,6 +126,12 @@ def python_slice(data, shape, size, key):
 # ---- the test case ----
 
 
+def take_signals():
+    """For preexec_fn: a shell's background jobs ignore SIGINT, and those of nohup SIGHUP; what they start does, too."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="lmc-test-")
@@ -2562,9 +2568,8 @@ class Failures(Case):
         self.assertEqual(self.tree(), before)
 
     def interrupt(self, args, feed, number, ready):
-        def prepare():  # nohup ignores signals, and SIGQUIT would leave a core file
-            for k in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-                signal.signal(k, signal.SIG_DFL)
+        def prepare():  # SIGQUIT would leave a core file
+            take_signals()
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         p = subprocess.Popen([LMC] + args, cwd=self.dir, stdin=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=prepare)
         p.stdin.write(feed)

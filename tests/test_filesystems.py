@@ -21,7 +21,7 @@ import threading
 import time
 import unittest
 
-from test_command import BRIEF, LMC, LONG, ROOT, Case, bf16, f32, main, moved, safetensors  # noqa: F401
+from test_command import BRIEF, LMC, LONG, ROOT, Case, bf16, f32, main, moved, safetensors, take_signals  # noqa: F401
 
 OUT = os.path.join(ROOT, "build", "tests", "filesystems")
 FAULTS, REFUSING = os.path.join(OUT, "faults.so"), os.path.join(OUT, "refusing")
@@ -438,7 +438,7 @@ class Mounted(Place):
         """Starts lmc with the first three quarters of a snapshot on its standard input, and waits until a file is being restored."""
         packed = data or self.big()
         p = subprocess.Popen([LMC, "-q", *args], cwd=self.mnt, stdin=subprocess.PIPE, stderr=subprocess.PIPE,
-                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background jobs ignore it
+                             preexec_fn=take_signals)
         p.stdin.write(packed[:len(packed) * 3 // 4])
         p.stdin.flush()
         for _ in range(1200):

@@ -23,7 +23,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from test_command import LMC, LONG, MB, ROOT, Case, bf16, f32, main, safetensors  # noqa: E402
+from test_command import LMC, LONG, MB, ROOT, Case, bf16, f32, main, safetensors, take_signals  # noqa: E402
 
 VENV = os.path.join(ROOT, "build", "python-venv", "bin", "python")
 SANITIZED = "LMC_SANITIZED" in os.environ
@@ -45,12 +45,6 @@ def why_not():
             return "a file system of its own cannot be mounted"
         unmount(d + "/m")
     return None
-
-
-def take_signals():
-    """A shell's background jobs ignore SIGINT, and those of nohup SIGHUP."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class tempfile_dir:
