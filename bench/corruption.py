@@ -654,7 +654,7 @@ def main():
         shutil.rmtree(scratch)
     print("| codec | damage | trials | %s |\n|---|---|---|%s" % (" | ".join(OUTCOMES), "---|" * len(OUTCOMES)), flush=True)
     failed, state = False, State(args.state)
-    subjects = [("LMC, restored", lambda: LMC(packed, False), args.trials, 10 ** 9), ("LMC, read", lambda: LMC(packed, True), args.trials // 4, 10 ** 9)]
+    subjects = [("LMC, restored", lambda: LMC(packed, False), args.trials, 10 ** 9), ("LMC, read", lambda: LMC(packed, True), args.trials // 2, 10 ** 9)]
     for name, make, restart in (("zstd -3, library's default (no checksum)", lambda: Zstd(False), 10 ** 9), ("zstd -3, with checksum", lambda: Zstd(True), 10 ** 9),
                                 ("ZipNN", lambda: peers.Zipnn(1), 100), ("OpenZL, huffman (checksums by default)", lambda: peers.OpenZL("Huffman"), 2000)):
         subjects.append((name, lambda make=make: Peer(make, arrays), args.peer_trials, restart))

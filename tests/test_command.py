@@ -126,6 +126,20 @@ def python_slice(data, shape, size, key):
 # ---- the test case ----
 
 
+def compile_to(target, *args, cc=None):
+    """The compiler makes a file beside target, which it replaces in one step: suites run at once, and share tools. Returns whether it could."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    beside = "%s.%d" % (target, os.getpid())
+    try:
+        if subprocess.run([*(cc or os.environ.get("CC", "cc").split()), *args, "-o", beside]).returncode:
+            return False
+        os.replace(beside, target)
+        return True
+    finally:
+        if os.path.exists(beside):
+            os.unlink(beside)
+
+
 def take_signals():
     """For preexec_fn: a shell's background jobs ignore SIGINT, and those of nohup SIGHUP; what they start does, too."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):

@@ -30,7 +30,7 @@ import tempfile
 import unittest
 import zlib
 
-from test_command import LMC, LONG, ROOT, bf16, f32, safetensors
+from test_command import LMC, LONG, ROOT, bf16, compile_to, f32, safetensors
 import test_command
 
 OUT = os.path.join(ROOT, "build", "tests", "faults")
@@ -749,9 +749,8 @@ def build():
     flags = ["-std=c99", "-Wall", "-Wextra", "-I" + ROOT]
     source, rooms = os.path.join(ROOT, "tests", "faults.c"), (os.path.join(ROOT, "cli"), os.path.join(ROOT, "formats"))
     files = [os.path.join(at, name) for room in rooms for at, _, names in os.walk(room) for name in names if name[-2:] in (".c", ".h")]
-    cli, help_text = rooms[0], os.path.join(OUT, "help_text.c")
-    if is_old(FAULTS, [source]) and subprocess.run([*cc, *flags, "-O2", "-fPIC", "-shared", source, "-o", FAULTS, "-ldl", "-pthread"],
-                                                   capture_output=True).returncode:
+    cli, help_text = rooms[0], os.path.join(OUT, "help_text.%d.c" % os.getpid())
+    if is_old(FAULTS, [source]) and not compile_to(FAULTS, *flags, "-O2", "-fPIC", "-shared", source, "-ldl", "-pthread", cc=cc):
         return "tests/faults.c cannot be compiled here"
     if is_old(SMALL_SLOTS, [os.path.join(ROOT, name) for name in ("lmc.h", "include/lmc_salvage.h", "include/lmc_extra.h")] + files):
         with open(help_text, "w", encoding="utf-8") as f:
@@ -759,7 +758,9 @@ def build():
         small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", help_text, *sorted(f for f in files if f.endswith(".c"))]
         how = ["-O1"] if not SANITIZE else ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DFAULTS_WRAP", source,
                                             *("-Wl,--wrap=" + name for name in WRAPPED)]
-        if subprocess.run([*cc, *flags, *small, *how, "-o", SMALL_SLOTS, "-ljansson", "-pthread"]).returncode:
+        made = compile_to(SMALL_SLOTS, *flags, *small, *how, "-ljansson", "-pthread", cc=cc)
+        os.unlink(help_text)
+        if not made:
             return "the command cannot be compiled so here"
 
 

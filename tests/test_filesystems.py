@@ -21,7 +21,7 @@ import threading
 import time
 import unittest
 
-from test_command import BRIEF, LMC, LONG, ROOT, Case, bf16, f32, main, moved, safetensors, take_signals  # noqa: F401
+from test_command import BRIEF, LMC, LONG, ROOT, Case, bf16, compile_to, f32, main, moved, safetensors, take_signals  # noqa: F401
 
 OUT = os.path.join(ROOT, "build", "tests", "filesystems")
 FAULTS, REFUSING = os.path.join(OUT, "faults.so"), os.path.join(OUT, "refusing")
@@ -31,9 +31,7 @@ RESULTS = {"works": 0, "ends with a message": 0}
 
 
 def compile_tools():
-    os.makedirs(OUT, exist_ok=True)
-    subprocess.run([os.environ.get("CC", "cc"), "-O1", "-fPIC", "-shared", "-w", os.path.join(ROOT, "tests", "faults.c"), "-o", FAULTS, "-ldl", "-lpthread"],
-                   check=True)
+    assert compile_to(FAULTS, "-O1", "-w", "-fPIC", "-shared", os.path.join(ROOT, "tests", "faults.c"), "-ldl", "-lpthread")
 
 
 # ---- data ----
@@ -425,7 +423,7 @@ class Mounted(Place):
             flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True)
             if flags.returncode:
                 self.skipTest("libfuse3-dev is not installed")
-            subprocess.run([os.environ.get("CC", "cc"), "-O1", "-w", os.path.join(ROOT, "tests", "refusing.c"), "-o", REFUSING, *flags.stdout.split()], check=True)
+            assert compile_to(REFUSING, "-O1", "-w", os.path.join(ROOT, "tests", "refusing.c"), *flags.stdout.split())
         self.mount(REFUSING, self.path("real"), self.path("rules"), self.mnt, "-s")
 
     def rule(self, rules):

@@ -233,6 +233,7 @@ def test_what_is_refused(tmp_path):
 KILLS = 8
 
 
+@pytest.mark.long
 def test_kills(tmp_path, run_killed):
     """After kills at any moment all finished checkpoints exist, bit for bit, and the end is the same as without
     interruption."""
@@ -273,6 +274,7 @@ def run_rank(directory):
     os._exit(0)
 
 
+@pytest.mark.long
 def test_two_ranks(tmp_path):
     ends = []
     for resume in ({}, {"RESUME": "checkpoint-4"}):

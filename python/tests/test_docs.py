@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import lmc_codec
+import pytest
 
 
 README = Path(__file__).parents[2] / "README.md"
@@ -47,6 +48,7 @@ def test_docstrings():
         assert [name for name, x in {"": public, **methods}.items() if not x.__doc__] == [], public
 
 
+@pytest.mark.long
 def test_the_example_of_a_series(tmp_path):
     """A short training: too few steps to show density, but all code runs."""
     example = Path(__file__).parents[2] / "examples" / "series.py"
