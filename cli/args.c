@@ -173,8 +173,7 @@ static const struct {
     {" --level --best --ultra ", "levels are --fast, --max and --archive"},
     {" -C --directory ", "-o names the output"},
     {" x -x --extract --restore ", "-d restores"},
-    {" --exclude --include ",
-     "a directory is compressed whole; lmc -d DIR.lmc PATH... restores parts"},
+    {" --include ", "--exclude leaves out, and lmc -d DIR.lmc PATH... restores parts"},
     {" -n --dry-run ", "nothing is removed without --rm, and nothing is replaced without -f; in a "
                        "series, prune and gc have --dry-run"},
     {" --svg ",
@@ -403,6 +402,10 @@ static int check_combinations(const struct arguments *a)
     if ((o->opaque || o->dtype != LMC_AUTO) && !(LOOKERS >> a->verb & 1) && a->bases.n == 0)
         return fail_usage(a, "--opaque and --dtype are for compressing, and for reading a base");
     if (!a->o.remove_source) return CODE_OK;
+    if (o->n_excluded)
+        return fail_usage(a,
+                          "--rm removes what the snapshot holds, and --exclude leaves some of it "
+                          "out; leave out one of the two");
     if (is_lossy(&a->policy))
         return fail_usage(a, "--rm would remove the only exact copy of what is quantised; leave it "
                              "out, and remove the source yourself");
@@ -590,4 +593,5 @@ void free_arguments(struct arguments *a)
     free_bases(&a->bases);
     free_policy(&a->policy);
     free((void *)a->o.keep);
+    free((void *)a->o.excluded);
 }

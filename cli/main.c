@@ -14,6 +14,7 @@
 
 #include "format/json.h"
 #include "input/options.h"
+#include "input/source_tree.h"
 #include "sys/attributes.h"
 #include "sys/background.h"
 #include "sys/io.h"
@@ -41,7 +42,7 @@ static int process_tree(const char *path, const struct arguments *a)
     const int dir = open(path, PARENT_FLAGS);
     int code = dir < 0 ? fail_errno(path, errno, "cannot open it") : CODE_OK;
     if (code == CODE_OK) hold_directory_of(inside, dir, 1);
-    code = worse(code, list_tree(&l, path, LINKS_KEEP, 0));
+    code = worse(code, list_included(&l, path, LINKS_KEEP, 0, &a->o));
     for (size_t i = 0; i < l.n; i++)
         if (is_operand(&l.entries[i], a->verb != VERB_COMPRESS)) {
             char *full = join_path(path, l.entries[i].path);

@@ -19,9 +19,9 @@ const struct verb_row verbs[N_VERBS] = {
      "chains", fold_deltas},
     {"rebase", NULL, "'lmc rebase'", "[--base LINK]... --onto NEW|none FILE.lmc -o OUT", 1, 1,
      "chains", rebase_snapshot},
-    {"verify", NULL, "'lmc verify'", "[--hash] [--base BASE]... FILE.lmc...", 1, SIZE_MAX, "chains",
-     verify_files},
-    {"apply", NULL, "'lmc apply'", "[--trust-base] DELTA... TARGET", 2, SIZE_MAX, "apply",
+    {"verify", NULL, "'lmc verify'", "[--hash] [--json] [--base BASE]... FILE.lmc...", 1, SIZE_MAX,
+     "chains", verify_files},
+    {"apply", NULL, "'lmc apply'", "[--trust-base] [--json] DELTA... TARGET", 2, SIZE_MAX, "apply",
      apply_deltas},
     {"salvage", NULL, "'lmc salvage'", "[-o DIRECTORY] [--base BASE] FILE.lmc", 1, 1, "salvage",
      salvage_file},
@@ -39,7 +39,7 @@ const struct verb_row verbs[N_VERBS] = {
      "series", series_prune},
     {"series", "keep", "", "NAME...", 1, SIZE_MAX, "series", series_keep},
     {"series", "gc", "", "[--dry-run]", 0, 0, "series", series_gc},
-    {"series", "verify", "", "[--hash] [NAME...]", 0, SIZE_MAX, "series", series_verify},
+    {"series", "verify", "", "[--hash] [--json] [NAME...]", 0, SIZE_MAX, "series", series_verify},
     {"series", "watch", "",
      "[--rm] [--settle SECONDS] [--interval SECONDS] [--once] [--match GLOB] [--every N] "
      "SOURCE_DIR",
@@ -166,6 +166,17 @@ static int take_keep(struct arguments *a, const char *text)
     return CODE_OK;
 }
 
+static int take_exclude(struct arguments *a, const char *text)
+{
+    struct options *const o = &a->o;
+    const char *fault = find_pattern_fault(text, strlen(text));
+    if (fault) return fail_usage(a, "--exclude needs a pattern: %s", fault);
+    o->excluded =
+        (const char **)resize((void *)o->excluded, o->n_excluded + 1, sizeof *o->excluded);
+    o->excluded[o->n_excluded++] = text;
+    return CODE_OK;
+}
+
 static int take_verbose(struct arguments *a, const char *text)
 {
     (void)text;
@@ -240,6 +251,7 @@ const struct option options[] = {
     {0, "no-base", FLAG, V(TEST) | V(VERIFY), AT(bases.is_off), 1, NULL, NULL},
     {0, "dereference", FLAG, FORCED | ADDERS, AT(o.links), LINKS_FOLLOW, NULL, NULL},
     {0, "no-dereference", FLAG, FORCED | ADDERS, AT(o.links), LINKS_KEEP, NULL, NULL},
+    {0, "exclude", TEXT, V(COMPRESS) | ADDERS, 0, 0, take_exclude, "a pattern"},
     {0, "trust-base", FLAG, V(APPLY), AT(o.trust_base), 1, NULL, NULL},
     {0, "onto", TEXT, V(REBASE), 0, 0, take_onto, "the name of a file or directory, or 'none'"},
     {0, "dtype", TEXT, LOOKERS | PLAIN, 0, 0, take_dtype, "a dtype of safetensors"},
@@ -254,8 +266,10 @@ const struct option options[] = {
     {0, "quant", ANY, V(COMPRESS) | ADDERS, 0, 0, take_quant, "a rule, such as '*=bits:8'"},
     {0, "policy", TEXT, V(COMPRESS) | ADDERS, 0, 0, take_policy, "the name of a file of rules"},
 
-    {0, "json", FLAG, V(LIST) | V(DIFF) | V(STATS) | V(SALVAGE) | V(SERIES_LIST), AT(o.json), 1,
-     NULL, NULL},
+    {0, "json", FLAG,
+     V(TEST) | V(LIST) | V(DIFF) | V(STATS) | V(VERIFY) | V(APPLY) | V(SALVAGE) | V(SERIES_LIST) |
+         V(SERIES_VERIFY),
+     AT(o.json), 1, NULL, NULL},
     {0, "npy", FLAG, V(CAT) | V(SERIES_CAT), AT(o.npy), 1, NULL, NULL},
     {0, "f32", FLAG, V(CAT), AT(o.f32), 1, NULL, NULL},
     {0, "safetensors", FLAG, V(CAT), AT(o.safetensors), 1, NULL, NULL},

@@ -1,5 +1,6 @@
 /* Functions that save code: one call for a buffer or a file; arrays, files of the C library and
  * descriptors, the pool; progress and cancelling, copies from a reader to a writer. */
+#include "t_float.h"
 #include "t_io.h"
 #include "../include/lmc_salvage.h"
 
@@ -1583,14 +1584,14 @@ static void test_quantizer_options(void)
 /* A quantizer and `without` its bit. */
 static void refuse_quantizer(void)
 {
-    static float moments[20000];
+    static uint8_t moments[4 * 20000]; /* little-endian, as all tensors */
     lmc_memory memory;
     const lmc_source source = source_of(&memory, moments, sizeof moments);
     lmc_quantizer_options options = LMC_QUANTIZER_OPTIONS();
     lmc_tensor_options tensor = LMC_TENSOR_OPTIONS(LMC_F32);
     lmc_quantizer *quantizer = NULL;
     size_t i, size;
-    for (i = 0; i < 20000; i++) moments[i] = 1e-6f * (float)(1 + i % 977);
+    for (i = 0; i < 20000; i++) put(moments, i, 4, bits_of(1e-6 * (double)(1 + i % 977)));
     options.dtype = LMC_F32;
     options.bits = 8;
     CHECK_STATUS(lmc_quantizer_fit(&quantizer, &source, &options), LMC_OK);

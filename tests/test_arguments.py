@@ -88,7 +88,8 @@ class Arguments(Case):
                            (("-j2", "a"), "-T sets the number of threads"), (("--jobs=2", "a"), "-T sets"),
                            (("--level", "3", "a"), "levels are --fast, --max and --archive"), (("--best", "a"), "levels are"),
                            (("-d", "-C", "out", "a.lmc"), "-o names the output"), (("-x", "a.lmc"), "-d restores"), (("-xf", "a.lmc"), "-d restores"),
-                           (("x", "a.lmc"), "-d restores"), (("--exclude", "b", "a"), "a directory is compressed whole"),
+                           (("x", "a.lmc"), "-d restores"), (("--include", "b", "a"), "--exclude leaves out"), (("-d", "--exclude", "b", "a"), "--exclude is for"),
+                           (("--rm", "--exclude", "b", "a"), "leave out one of the two"), (("--exclude", "[b", "a"), "--exclude needs a pattern"),
                            (("-n", "a"), "nothing is removed without --rm"), (("--dry-run", "a"), "nothing is removed without --rm"),
                            (("series", "s", "gc", "--dryrun"), "did you mean '--dry-run'")):
             self.refuses(None, *args, code=2, says=says)

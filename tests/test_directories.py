@@ -69,6 +69,63 @@ class ChosenFiles(Case):
             os.chmod(self.path(d + "/priv/deep"), 0o700)
 
 
+class Exclude(Case):
+    """--exclude leaves out names, and paths below the directory."""
+
+    def setUp(self):
+        super().setUp()
+        for name in ("a.bin", "b", "d/a.bin", "d/c", "d/e/f", "g/c", ".git/x", "run-1/optimizer.pt", "run-1/w"):
+            self.write("t/" + name, name.encode() * 9)
+        os.symlink("b", self.path("t/link.bin"))
+
+    def left(self, *patterns, says="", **more):
+        self.lmc("-f", *(x for p in patterns for x in ("--exclude", p)), "t", says=says, **more)
+        listing = self.listing("t.lmc")
+        return sorted(f["path"] for f in listing["files"] if f["kind"] == "file") + [x["path"] for x in listing["links"]]
+
+    def test_names_and_paths(self):
+        self.assertEqual(self.left("*.bin", ".git", "d/e/", "run-*/optimizer.pt"), ["b", "d/c", "g/c", "run-1/w"])
+        self.assertEqual(self.left("c", "[!d]", "[!d].bin", "g", "run-1", ".git", "?ink.bin"), [])
+        self.assertEqual(self.left("c", "b", "[!d].bin", "run-1", ".git", "?ink.bin"), ["d/e/f"])
+        self.assertEqual(self.left("?*", says="") + self.tree("t"), self.tree("t"))
+        self.lmc("-t", "t.lmc")
+
+    def test_unmatched(self):
+        self.assertEqual(len(self.left("z*", "b", says="t: --exclude 'z*' matches nothing in it")), 9)
+        self.lmc("-q", "-f", "--exclude", "z*", "t", says="")
+
+    def test_what_cannot_be_read(self):
+        """What is left out is not looked at."""
+        for i in range(40):
+            self.write("t/more/%d" % i, b"")
+        os.symlink("nowhere", self.path("t/broken"))
+        self.lmc("-f", "--dereference", "--max-files", "30", "t", code=1)
+        self.lmc("-f", "--dereference", "--max-files", "30", "--exclude", "more", "--exclude", "broken", "t")
+
+    def test_followed_twice(self):
+        """A directory behind two links is filtered by each path."""
+        os.symlink("d", self.path("t/again"))
+        self.lmc("-f", "--dereference", "--exclude", "again/c", "--exclude", "d/e", "t")
+        found = [f["path"] for f in self.listing("t.lmc")["files"] if f["path"].startswith(("again/", "d/")) and f["kind"] == "file"]
+        self.assertEqual(sorted(found), ["again/a.bin", "again/e/f", "d/a.bin", "d/c"])
+
+    def test_bases_and_series(self):
+        """A base is not filtered; a series takes what is left."""
+        self.lmc("t", "-o", "whole.lmc")
+        self.write("t/b", b"new" * 30)
+        self.lmc("--base", "whole.lmc", "--exclude", "*.bin", "t", "-o", "delta.lmc")
+        self.lmc("-d", "--base", "whole.lmc", "delta.lmc", "-o", "out")
+        self.assertEqual([f for f in self.tree("out") if f.endswith(".bin")], [])
+        self.assertEqual(self.read("out/b"), b"new" * 30)
+        self.lmc("series", "s", "add", "--verify", "--exclude", "*.bin", "--exclude", ".git", "t")
+        self.lmc("series", "s", "restore", "t", "-o", "again", says="is restored")
+        self.assertEqual(sorted(self.tree("again")), sorted(f for f in self.tree("t") if not f.endswith(".bin") and ".git" not in f))
+
+    def test_recursive(self):
+        self.lmc("-r", "--exclude", "*.bin", "--exclude", "run-1", "t")
+        self.assertEqual(sorted(f for f in self.tree("t") if f.endswith(".lmc")), [".git/x.lmc", "b.lmc", "d/c.lmc", "d/e/f.lmc", "g/c.lmc"])
+
+
 class Links(Case):
     """A Hugging Face cache was restored as real files, and one link to a directory made lmc refuse the whole snapshot."""
 

@@ -205,6 +205,69 @@ class Deltas(Case):
             self.lmc(verb, "--no-search", "--no-base", "delta.lmc", says="payload intact")
 
 
+class Json(Case):
+    """--json of -t, verify and apply: a line for each file, whatever is found."""
+
+    def setUp(self):
+        super().setUp()
+        for k in range(3):
+            self.write("s%d" % k, safetensors([("w", "BF16", [9000], bf16(9000)[:-2 * k - 2] + b"x" * (2 * k + 2))]))
+        self.lmc("s0")
+        self.lmc("--base", "s0.lmc", "s1")
+        self.lmc("--base", "s1.lmc", "s2")
+        data = bytearray(self.read("s0.lmc"))
+        data[len(data) // 2] ^= 1
+        self.write("bad.lmc", data)
+        self.write("none", b"no snapshot")
+
+    def found(self, *args, code=0, says=None):
+        p = self.lmc(*args, "--json", code=code, says=says)
+        lines = [json.loads(x) for x in p.stdout.splitlines()]
+        for x in lines:
+            self.assertEqual(set(x), {"name", "result", "exit"} | ({"message"} if x["exit"] else set()))
+            self.assertTrue(x.get("message", "x"))
+        return [(x["name"], x["result"], x["exit"]) for x in lines]
+
+    def test_each_file(self):
+        ok, bad = ("s0.lmc", "ok", 0), ("bad.lmc", "damaged", 3)
+        self.assertEqual(self.found("-t", "s0.lmc", "bad.lmc", "missing", "none", "s1.lmc", code=3),
+                         [ok, bad, ("missing", "error", 1), ("none", "damaged", 3), ("s1.lmc", "ok", 0)])
+        self.assertEqual(self.found("verify", "s2.lmc", "s1.lmc", "s0.lmc"), [ok, ("s1.lmc", "ok", 0), ("s2.lmc", "ok", 0)])
+        self.assertEqual(sorted(self.found("verify", "s0.lmc", "bad.lmc", "missing", "none", code=3)),
+                         sorted([ok, bad, ("missing", "error", 1), ("none", "damaged", 3)]))
+        os.unlink(self.path("bad.lmc"))
+        self.assertEqual(self.found("-t", "-r", "."), [("./s%d.lmc" % k, "ok", 0) for k in range(3)])
+
+    def test_bases(self):
+        os.unlink(self.path("s0.lmc"))
+        for verb in ("-t", "verify"):
+            self.assertEqual(self.found(verb, "--no-search", "s1.lmc", code=4), [("s1.lmc", "base missing", 4)])
+            self.assertEqual(self.found(verb, "--no-base", "s1.lmc", says="payload intact"), [("s1.lmc", "payload intact", 0)])
+
+    def test_what_needs_a_damaged_one(self):
+        data = bytearray(self.read("s1.lmc"))
+        data[len(data) // 2] ^= 1
+        self.write("s1.lmc", data)
+        found = dict((x[0], x[1:]) for x in self.found("verify", "s0.lmc", "s1.lmc", "s2.lmc", code=3))
+        self.assertEqual(found["s0.lmc"] + found["s1.lmc"], ("ok", 0, "damaged", 3))
+        self.assertIn(found["s2.lmc"], [("payload intact", 1), ("base missing", 4)])
+
+    def test_apply(self):
+        self.assertEqual(self.found("apply", "s2.lmc", "s0", code=4), [("s0", "base missing", 4)])
+        self.assertEqual(self.found("apply", "s1.lmc", "s2.lmc", "s0"), [("s0", "ok", 0)])
+        self.assertEqual(self.read("s0"), self.read("s2"))
+
+    def test_series(self):
+        self.lmc("series", "d", "add", "s0")
+        self.lmc("series", "d", "add", "s1")
+        for names in ((), ("s1",)):
+            self.assertEqual(self.found("series", "d", "verify", *names)[-1], ("d/s1.lmc", "ok", 0))
+        data = bytearray(self.read("d/s0.lmc"))
+        data[-200] ^= 1
+        self.write("d/s0.lmc", data)
+        self.assertIn(("d/s0.lmc", "damaged", 3), self.found("series", "d", "verify", code=3))
+
+
 class Limits(Case):
     """What -d refuses for its number or depth of files, the others refuse, too, and each can allow it."""
 

@@ -42,7 +42,7 @@ _lmc() {
     local all='--compress --decompress --uncompress --test --list --json --stdout --output --force --keep --rm --recursive --base
         --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins --no-zeros
         --quant --policy
-        --max-files --max-depth --threads --quiet --verbose --progress --no-progress --version --help'
+        --exclude --max-files --max-depth --threads --quiet --verbose --progress --no-progress --version --help'
     local common='--base --patch-from --search --no-search --threads --quiet --verbose --progress --no-progress --help'
     COMPREPLY=()
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
@@ -57,7 +57,7 @@ _lmc() {
     --onto) mapfile -t COMPREPLY < <(compgen -f -W none -- "$cur"); return ;;
     --file) mapfile -t COMPREPLY < <(compgen -W "$(_lmc_members path)" -- "$cur"); return ;;
     help) mapfile -t COMPREPLY < <(compgen -W 'options compress restore test list cat directories files formats pipes deltas chains apply diff stats series mount salvage dump quant memory exit examples' -- "$cur"); return ;;
-    -T | --threads | --quant | --name | --every | --keep-last | --keep-every | --settle | --interval | --match | --max-files | --max-depth) return ;;
+    -T | --threads | --quant | --name | --every | --keep-last | --keep-every | --settle | --interval | --match | --exclude | --max-files | --max-depth) return ;;
     esac
     if [[ $cur == -* ]]; then
         local options=$all
@@ -67,13 +67,13 @@ _lmc() {
         stats) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
         fold) options="$common --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
         rebase) options="$common --onto --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
-        apply) options='--trust-base --force --threads --quiet --verbose --progress --no-progress --help' ;;
+        apply) options='--trust-base --json --force --threads --quiet --verbose --progress --no-progress --help' ;;
         mount) options="--base --patch-from --search --no-search --foreground --allow-other --log --threads --quiet --verbose --help" ;;
         salvage) options="$common --json --output --force" ;;
         series) options='--name --every --anchor --verify --rm --json --output --force --npy --file --dry-run --keep-last --keep-every
-            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --no-zeros --quant --policy --dtype --opaque --dereference --no-dereference --max-files --max-depth
+            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --no-zeros --quant --policy --dtype --opaque --dereference --no-dereference --exclude --max-files --max-depth
             --threads --quiet --verbose --help' ;;
-        verify) options="$common --no-base --hash --max-files --max-depth" ;;
+        verify) options="$common --no-base --hash --json --max-files --max-depth" ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
         return

@@ -68,6 +68,7 @@ for c in lmc unlmc lmccat
     complete -c $c -n "__fish_seen_subcommand_from mount" -l foreground -d 'stay in the foreground'
     complete -c $c -n "__fish_seen_subcommand_from mount" -l allow-other -d 'other users may read'
     complete -c $c -n "__fish_seen_subcommand_from mount" -l log -r -d 'file for messages'
+    complete -c $c -l exclude -x -d 'of directories, leave out'
     complete -c $c -l max-files -x -d 'restore, or take, at most so many files'
     complete -c $c -l max-depth -x -d 'restore at most so deep'
     for o in name every keep-last keep-every settle interval match

@@ -157,3 +157,17 @@ void put_json_layout(struct json_writer *w, const char *name, const char *dtype,
     if (strides) put_json_numbers(w, "strides", strides, rank);
     put_json_number(w, "offset", offset);
 }
+
+void print_verdict(const char *name, int code, int is_payload)
+{
+    static const char *const results[] = {"ok", "error", "error", "damaged", "base missing"};
+    struct json_writer w;
+    const char *const message = take_error();
+    init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
+    begin_json(&w, NULL, '{');
+    put_json_text(&w, "name", name);
+    put_json(&w, "result", json_string(is_payload ? "payload intact" : results[code]));
+    put_json(&w, "exit", json_integer(code));
+    if (code != CODE_OK) put_json_text(&w, "message", message);
+    end_json_line(&w);
+}

@@ -19,6 +19,10 @@
  * any other, which callers do not check. */
 void init_json(void);
 
+/* Prints what a check of a file has found as a line of JSON, with the last error as its message.
+ * is_payload: that is intact, but its base was missing, or not read, or is damaged. */
+void print_verdict(const char *name, int code, int is_payload);
+
 /* A document that is being written. */
 struct json_writer {
     FILE *f;

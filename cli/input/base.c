@@ -135,7 +135,7 @@ int list_base(struct listing *l, const char *name, const struct options *o)
     memset(l, 0, sizeof *l);
     if (stat(name, &st) != 0)
         return fail(CODE_BASE, name, "the base cannot be accessed: %s", strerror(errno));
-    if (S_ISDIR(st.st_mode)) return list_unchecked(l, name, 0, o); /* open_base() checks */
+    if (S_ISDIR(st.st_mode)) return list_unchecked(l, name, o); /* open_base() checks */
     add_entry(l, "", 0)->size = (uint64_t)st.st_size;
     return CODE_OK;
 }

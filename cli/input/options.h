@@ -56,6 +56,8 @@ struct options {
     enum link_mode links; /* --dereference, --no-dereference */
     /* --max-files, for restoring and compressing; --max-depth, for restoring; 0: the default */
     uint64_t max_files, max_depth;
+    const char **excluded; /* --exclude: patterns of what is not compressed of directories */
+    size_t n_excluded;
     /* How to code a snapshot, or to measure deltas */
     enum lmc_level level;        /* --fast, --max, --archive */
     int no_twins;                /* --no-twins */

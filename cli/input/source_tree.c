@@ -7,6 +7,7 @@
 #include "../sys/look.h"
 #include "../sys/removal.h"
 #include "../sys/temporary.h"
+#include "../../formats/pattern.h"
 
 /* -- side files -- */
 
@@ -81,17 +82,10 @@ static void say_followed_links(const struct listing *l, const char *root)
         l->entries[first].path);
 }
 
-int list_sources(struct listing *l, const char *root, int is_removed, const struct options *o)
+/* Reports what a snapshot of the listing cannot hold. code: of listing it */
+static int check_listing(const struct listing *l, int code, const char *root, int is_removed,
+                         const struct options *o)
 {
-    memset(l, 0, sizeof *l);
-    const int code = list_unchecked(l, root, is_removed, o);
-    /* afterwards: else what has begun meanwhile would have been seen in part */
-    return code == CODE_OK ? check_finished(root, CODE_ERROR) : code;
-}
-
-int list_unchecked(struct listing *l, const char *root, int is_removed, const struct options *o)
-{
-    int code = list_tree(l, root, o->links, most_files(o));
     if (code != CODE_OK && !l->is_cut) say_unreadable(l, 0, 0, root);
     for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
         say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",
@@ -124,6 +118,56 @@ int list_unchecked(struct listing *l, const char *root, int is_removed, const st
                         path);
     }
     return code;
+}
+
+/* The patterns of --exclude, and which of them have left something out. */
+struct exclusion {
+    const struct options *o;
+    unsigned char *has_matched;
+};
+
+static int is_excluded(void *user, const char *path)
+{
+    struct exclusion *const e = (struct exclusion *)user;
+    const char *const name = base_name(path);
+    for (size_t i = 0; i < e->o->n_excluded; i++) {
+        const char *const pattern = e->o->excluded[i];
+        size_t size = strlen(pattern);
+        while (size > 1 && pattern[size - 1] == '/') size--;
+        if (!match_pattern(pattern, size, NULL, path) && !match_pattern(pattern, size, NULL, name))
+            continue;
+        e->has_matched[i] = 1;
+        return 1;
+    }
+    return 0;
+}
+
+int list_included(struct listing *l, const char *root, enum link_mode mode, uint64_t most,
+                  const struct options *o)
+{
+    struct exclusion e = {o, (unsigned char *)zeroed(o->n_excluded + 1, 1)};
+    const struct filter but = {is_excluded, &e};
+    const int code = list_filtered_tree(l, root, mode, most, &but);
+    for (size_t i = 0; i < o->n_excluded && code == CODE_OK && o->verbosity > 0; i++)
+        if (!e.has_matched[i])
+            say(root, "--exclude '%.300s' matches nothing in it", o->excluded[i]);
+    free(e.has_matched);
+    return code;
+}
+
+int list_sources(struct listing *l, const char *root, int is_removed, const struct options *o)
+{
+    memset(l, 0, sizeof *l);
+    int code = list_included(l, root, o->links, most_files(o), o);
+    code = check_listing(l, code, root, is_removed, o);
+    /* afterwards: else what has begun meanwhile would have been seen in part */
+    return code == CODE_OK ? check_finished(root, CODE_ERROR) : code;
+}
+
+int list_unchecked(struct listing *l, const char *root, const struct options *o)
+{
+    const int code = list_tree(l, root, o->links, most_files(o));
+    return check_listing(l, code, root, 0, o);
 }
 
 static int has_files(const struct listing *l)

@@ -15,8 +15,14 @@ struct look;
  * it cannot hold. is_removed: it will be removed, so changes are reported, too. */
 int list_sources(struct listing *l, const char *root, int is_removed, const struct options *o);
 
-/* The same, also of what lmc apply has left half applied: lmc apply goes on with that. */
-int list_unchecked(struct listing *l, const char *root, int is_removed, const struct options *o);
+/* The same of a base: of all of it, and also of what lmc apply has left half applied, as lmc apply
+ * goes on with that. */
+int list_unchecked(struct listing *l, const char *root, const struct options *o);
+
+/* list_tree() without what --exclude leaves out: names, or paths below the root, that a pattern
+ * matches. A pattern that matches nothing is reported. */
+int list_included(struct listing *l, const char *root, enum link_mode mode, uint64_t most,
+                  const struct options *o);
 
 /* Reports the files that cannot be opened, from entry number `from` of the listing on, so that a
  * user learns of all of them. n: files that were reported already. */

@@ -167,6 +167,10 @@ LIKE_PRINTF(3, 4) int fail(enum exit_code code, const char *name, const char *fo
 /* The same for messages that are no errors. */
 #define say(...) ((void)fail(CODE_OK, __VA_ARGS__))
 
+/* The last error that was reported since the call before, without the name; "" if there was none.
+ * Valid until the next error. */
+const char *take_error(void);
+
 /* From now on the messages of all other threads are dropped: the caller ends the process, and takes
  * away what they work with. */
 void silence_other_threads(void);

@@ -17,6 +17,8 @@ static pthread_t speaker;
 
 static int is_syslog; /* messages go there */
 
+static char errors[2][1024]; /* for take_error(): the last error, and the one that was taken */
+
 /* Called with the lock held. */
 static int is_silent(void) { return has_speaker && !pthread_equal(speaker, pthread_self()); }
 
@@ -75,6 +77,7 @@ int fail(enum exit_code code, const char *name, const char *format, ...)
     }
     (void)fflush(stdout); /* keeps the order if both go to one file */
     pthread_mutex_lock(&lock);
+    if (code != CODE_OK) memcpy(errors[0], text, sizeof text);
     erase_line();
     n = (size_t)snprintf(line, size, "lmc: ");
     n += format_printable(line + n, size - n - 2, name);
@@ -86,6 +89,15 @@ int fail(enum exit_code code, const char *name, const char *format, ...)
     pthread_mutex_unlock(&lock);
     if (line != spare) free(line);
     return (int)code;
+}
+
+const char *take_error(void)
+{
+    pthread_mutex_lock(&lock);
+    memcpy(errors[1], errors[0], sizeof errors[1]);
+    errors[0][0] = 0;
+    pthread_mutex_unlock(&lock);
+    return errors[1];
 }
 
 const char *hint_for_url(const char *name, int error)

@@ -56,6 +56,7 @@ struct lister {
     char *real_root; /* links resolved; NULL: not needed yet */
     enum link_mode mode;
     uint64_t most;            /* entries */
+    const struct filter *but; /* NULL: all is listed */
     const struct stat *above; /* directories above a followed link, to detect loops */
     size_t n_above;
     struct followed **followed;
@@ -143,7 +144,7 @@ static int list_linked_directory(struct lister *t, const char *path, const char 
     int code = CODE_OK;
     if (d) list_again(t, path, d);
     else code = list_directory(t, path, real ? real : place);
-    if (real && !d && code == CODE_OK && n_others == t->l->n_others + t->l->n_special) {
+    if (real && !d && !t->but && code == CODE_OK && n_others == t->l->n_others + t->l->n_special) {
         d = (struct followed *)resize(NULL, 1, sizeof *d);
         *d = (struct followed){hash, real, first, t->l->n - first, NULL, NULL};
         *find_followed(t, hash, real) = d;
@@ -192,6 +193,7 @@ static void add_other(struct listing *l, const char *path)
 static int list_entry(struct lister *t, const char *path, const char *place)
 {
     struct stat st;
+    if (t->but && t->but->leaves(t->but->user, path)) return CODE_OK;
     if (lstat(place, &st) != 0) return fail_listing(t, path, errno, "cannot access it");
     if (S_ISLNK(st.st_mode)) {
         const int is_there = stat(place, &st) == 0;
@@ -254,6 +256,12 @@ static int list_directory(struct lister *t, const char *path, const char *place)
 
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most)
 {
+    return list_filtered_tree(l, root, mode, most, NULL);
+}
+
+int list_filtered_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most,
+                       const struct filter *but)
+{
     struct lister t = {0};
     struct followed *followed = NULL;
     memset(l, 0, sizeof *l);
@@ -262,6 +270,7 @@ int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t
     t.root = root;
     t.mode = mode;
     t.most = most;
+    t.but = but;
     int code = list_directory(&t, "", root);
     if (l->n_unreadable > MOST_NAMED)
         say(root, "cannot read %llu more directories of it",

@@ -55,6 +55,17 @@ int list_names(struct listing *l, const char *directory);
  * for files and directories, as a few links can lead to any number of them; 0: none. */
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most);
 
+/* What a listing leaves out: paths, with all that is below them, that `leaves` says so of. */
+struct filter {
+    int (*leaves)(void *user, const char *path);
+    void *user;
+};
+
+/* The same but for what the filter leaves out, which is not looked at. A directory that several
+ * followed links lead to is read for each, as the filter may know it by its path. */
+int list_filtered_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most,
+                       const struct filter *but);
+
 /* Gives the owner all rights to a directory that was seen at a name, below a descriptor or
  * AT_FDCWD, if they lack. What has come in its place keeps its mode. If this fails, later steps
  * fail, and report it. */

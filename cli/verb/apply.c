@@ -9,6 +9,7 @@
  */
 #include "apply.h"
 
+#include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/second_look.h"
@@ -528,6 +529,7 @@ int apply_deltas(const struct options *o)
     }
     if (code == CODE_OK) code = check_order(&a);
     if (code == CODE_OK) code = apply_all(&a);
+    if (o->json) print_verdict(a.name, code, 0);
     if (a.has_last) {
         close_place(&a.last_place);
         close_archive(&a.last);

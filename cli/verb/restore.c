@@ -3,6 +3,7 @@
  */
 #include "verbs.h"
 
+#include "../format/json.h"
 #include "../input/base.h"
 #include "../input/options.h"
 #include "../input/source_tree.h"
@@ -132,6 +133,7 @@ int test_file(const char *path, const struct options *o)
             r.n_files == 1 ? "" : "s", (unsigned long long)r.total,
             r.again.has_hashes ? ", SHA-256 of all of them" : "",
             (double)r.total / 1e6 / (now() - start + 1e-9));
+    if (o->json) print_verdict(path, code, code == CODE_OK && r.again.lacks_base);
     free_restore(&r);
     close_source(&s);
     return code;

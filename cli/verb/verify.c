@@ -9,6 +9,7 @@
  */
 #include "verbs.h"
 
+#include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/second_look.h"
@@ -132,6 +133,7 @@ static void read_node(struct verification *v, struct node *node)
         add_place(&v->places, node->name, 1, (size_t)(node - v->nodes));
     }
     close_archive(&a);
+    if (code != CODE_OK && v->o->json) print_verdict(node->name, code, 0);
     v->code = worse(v->code, code);
 }
 
@@ -205,11 +207,15 @@ static void report_unplaced(struct verification *v)
         if (node->is_placed) continue;
         int result = check_payload(node->name, v->o);
         v->code = worse(v->code, result);
-        if (result != CODE_OK) continue;
+        if (result != CODE_OK) {
+            if (v->o->json) print_verdict(node->name, result, 0);
+            continue;
+        }
         wanted = describe_base(node->wanted, node->made_with);
         if (v->o->bases->is_off) {
             if (v->o->verbosity > 0)
                 say(node->name, "payload intact; content needs the base %s", wanted);
+            if (v->o->json) print_verdict(node->name, CODE_OK, 1);
             free(wanted);
             continue;
         }
@@ -223,6 +229,7 @@ static void report_unplaced(struct verification *v)
                                           : "; give it, too, or name it with --base PATH or "
                                             "--search DIR");
         free(wanted);
+        if (v->o->json) print_verdict(node->name, CODE_BASE, 0);
         is_missing |= !base;
         last = node;
     }
@@ -297,9 +304,11 @@ static void verify_below(struct verification *v, const struct node *node, const 
         int code = blocker ? check_payload(node->name, v->o) : restore_node(v, node, base, stage);
         close_stage(&stages[1 - now_at]);
         v->code = worse(v->code, code);
-        if (code == CODE_OK && blocker) fail(CODE_ERROR, node->name, NOT_VERIFIED, blocker);
+        const int is_payload = code == CODE_OK && blocker;
+        if (is_payload) fail(CODE_ERROR, node->name, NOT_VERIFIED, blocker);
         else if (code == CODE_OK) say_ok(v, node);
-        else if (!blocker) blocker = node->name;
+        if (v->o->json) print_verdict(node->name, is_payload ? CODE_ERROR : code, is_payload);
+        if (code != CODE_OK && !blocker) blocker = node->name;
         if (blocker || node->n_children == 0) close_stage(stage);
         if (node->n_children == 0) return;
         if (!blocker) {
