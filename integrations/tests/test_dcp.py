@@ -430,6 +430,7 @@ def run_ranks(n, directory, source, target):
     assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
 
 
+@pytest.mark.long
 def test_ranks(tmp_path):
     """FSDP2: 1 rank saves, 3 load it and save a delta, 2 load that and save another one by async_save, 1 loads it."""
     run_ranks(1, tmp_path, "-", "a")
