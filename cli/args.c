@@ -391,6 +391,7 @@ static int check_combinations(const struct arguments *a)
     if (a->o.file && a->o.n_names == 1 && !a->o.safetensors && !a->o.npy && !a->o.f32)
         return fail_usage(a, "--file needs a tensor, too; 'lmc -dc FILE.lmc PATH' writes the bytes "
                              "of a file");
+    if (o->json && o->top) return fail_usage(a, "--json prints all tensors; leave out --top");
     if (a->o.npy && a->o.safetensors)
         return fail_usage(a, "--npy and --safetensors exclude each other");
     if (has_dash && (no_dash >> a->verb & 1))

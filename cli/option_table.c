@@ -270,6 +270,7 @@ const struct option options[] = {
      V(TEST) | V(LIST) | V(DIFF) | V(STATS) | V(VERIFY) | V(APPLY) | V(SALVAGE) | V(SERIES_LIST) |
          V(SERIES_VERIFY),
      AT(o.json), 1, NULL, NULL},
+    {0, "top", COUNT, V(DIFF) | V(STATS), AT(o.top), 1, NULL, NULL},
     {0, "npy", FLAG, V(CAT) | V(SERIES_CAT), AT(o.npy), 1, NULL, NULL},
     {0, "f32", FLAG, V(CAT), AT(o.f32), 1, NULL, NULL},
     {0, "safetensors", FLAG, V(CAT), AT(o.safetensors), 1, NULL, NULL},

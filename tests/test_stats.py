@@ -303,6 +303,46 @@ class Snapshots(StatsCase):
         self.assertEqual(self.lmc("stats", "-v", *names).stdout.decode().count("[10,100]"), 3)
 
 
+class Roles(StatsCase):
+    """Sums by role, and the largest tensors only."""
+
+    def setUp(self):
+        super().setUp()
+        for k in range(2):
+            self.write("s%d/w.safetensors" % k, safetensors([("a", "BF16", [4000], bf16(4000)), ("b", "BF16", [9000], bf16(9000, seed=k))]))
+            self.write("s%d/m.safetensors" % k, safetensors([("a.exp_avg", "F32", [3000], f32(3000, 1)), ("a.exp_avg_sq", "F32", [1000], f32(1000, 2 + k))]))
+
+    def sums(self, verb, *args):
+        text = self.lmc(verb, *args).stdout.decode()
+        return text, [line.split() for line in text.splitlines() if line.split()[-1] in ("weight", "m", "v") or line.split()[0] in ("weight", "m", "v")]
+
+    def test_stats(self):
+        text, rows = self.sums("stats", "s0")
+        self.assertEqual([(x[0], x[2], x[3]) for x in rows], [("weight", "2", "26000"), ("m", "1", "12000"), ("v", "1", "4000")])
+        found = json.loads(self.lmc("stats", "--json", "s0").stdout)["snapshots"][0]["roles"]
+        self.assertEqual([(x["role"], x["items"], x["size"]) for x in found], [("weight", 2, 26000), ("m", 1, 12000), ("v", 1, 4000)])
+        self.assertEqual(sum(x["direct_size"] for x in found), json.loads(self.lmc("stats", "--json", "s0").stdout)["snapshots"][0]["direct_size"])
+        text, rows = self.sums("stats", "s0/w.safetensors")  # one role: no sums
+        self.assertEqual(rows, [])
+        text, _ = self.sums("stats", "--top", "1", "s0", "s1", "s0")
+        self.assertEqual((text.count("and 3 more, without --top"), text.count("  b  in w.safetensors")), (3, 3))
+        self.assertEqual(self.sums("stats", "--top", "4", "s0"), self.sums("stats", "--top", "99", "s0"))
+        self.assertNotIn("more", self.sums("stats", "--top", "4", "s0")[0])
+
+    def test_diff(self):
+        text, rows = self.sums("diff", "s0", "s1")
+        self.assertEqual([(x[-1], x[1]) for x in rows], [("weight", "26000"), ("m", "12000"), ("v", "4000")])
+        text, _ = self.sums("diff", "--top", "2", "s0", "s1")
+        self.assertEqual([line.split()[-3] for line in text.splitlines() if " in " in line], ["b", "a.exp_avg_sq"])
+        self.assertIn("and 2 more, without --top", text)
+        self.assertRegex(text, r"2 same, 2 changed")
+
+    def test_usage(self):
+        for args in (("--top", "0"), ("--top", "x"), ("--top", "2", "--json")):
+            self.refuses("stats", *args, "s0", code=2)
+        self.refuses("-l", "--top", "2", "s0", code=2, says="--top is for")
+
+
 HOSTILE = "<script>alert('\"x\"')</script> & ]]> \x1b[31m \x01 \u202e \ufffe layers.10.w"
 
 

@@ -39,7 +39,7 @@ _lmc_series() { # behind 'series': the directory, a verb, and what that takes
 _lmc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' has_snapshot=''
     local verbs='cat diff apply fold rebase verify series stats mount salvage help compress decompress restore test list info version'
-    local all='--compress --decompress --uncompress --test --list --json --stdout --output --force --keep --rm --recursive --base
+    local all='--compress --decompress --uncompress --test --list --json --top --stdout --output --force --keep --rm --recursive --base
         --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins --no-zeros
         --quant --policy
         --exclude --max-files --max-depth --threads --quiet --verbose --progress --no-progress --version --help'
@@ -57,14 +57,14 @@ _lmc() {
     --onto) mapfile -t COMPREPLY < <(compgen -f -W none -- "$cur"); return ;;
     --file) mapfile -t COMPREPLY < <(compgen -W "$(_lmc_members path)" -- "$cur"); return ;;
     help) mapfile -t COMPREPLY < <(compgen -W 'options compress restore test list cat directories files formats pipes deltas chains apply diff stats series mount salvage dump quant memory exit examples' -- "$cur"); return ;;
-    -T | --threads | --quant | --name | --every | --keep-last | --keep-every | --settle | --interval | --match | --exclude | --max-files | --max-depth) return ;;
+    -T | --threads | --quant | --name | --every | --keep-last | --keep-every | --settle | --interval | --match | --exclude | --top | --max-files | --max-depth) return ;;
     esac
     if [[ $cur == -* ]]; then
         local options=$all
         case $verb in
         cat) options="$common --npy --safetensors --f32 --file --output --stdout --force --dtype --opaque" ;;
-        diff) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
-        stats) options="$common --json --max --dtype --opaque --dereference --no-dereference --max-files" ;;
+        diff) options="$common --json --top --max --dtype --opaque --dereference --no-dereference --max-files" ;;
+        stats) options="$common --json --top --max --dtype --opaque --dereference --no-dereference --max-files" ;;
         fold) options="$common --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
         rebase) options="$common --onto --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
         apply) options='--trust-base --json --force --threads --quiet --verbose --progress --no-progress --help' ;;

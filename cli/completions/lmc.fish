@@ -36,6 +36,7 @@ for c in lmc unlmc lmccat
     complete -c $c -s t -l test -d 'check'
     complete -c $c -s l -l list -d 'list'
     complete -c $c -l json -d 'JSON'
+    complete -c $c -n "__fish_seen_subcommand_from diff stats" -l top -x -d 'only the largest'
     complete -c $c -s c -l stdout -d 'write to standard output'
     complete -c $c -s o -l output -r -d 'write to'
     complete -c $c -s f -l force -d 'overwrite'

@@ -68,6 +68,7 @@ struct options {
     int f32;          /* --f32: floats of 8 and 16 bits become floats of 32 */
     int safetensors;  /* --safetensors: a file of whole tensors */
     const char *file; /* --file: the file that has the tensor; NULL: any */
+    uint64_t top;     /* diff, stats: rows to print; 0: all */
     /* apply: do not read the target first to check that it is the base */
     int trust_base;
     const char *onto; /* rebase: the new base, or "none" */

@@ -195,6 +195,45 @@ void print_row_start(const struct diff_row *row, int is_narrow)
     else printf("%14llu", (unsigned long long)item->size);
 }
 
+enum role find_item_role(const struct diff_item *item)
+{
+    static const struct policy none = {0};
+    return item->tensor ? find_meaning(&none, item->path, item->tensor).role : ROLE_OTHER;
+}
+
+/* A row, and what it takes. */
+struct weight {
+    uint64_t size;
+    size_t row;
+};
+
+static int compare_weights(const void *a, const void *b)
+{
+    const struct weight *x = (const struct weight *)a, *y = (const struct weight *)b;
+    if (x->size != y->size) return x->size > y->size ? -1 : 1;
+    return x->row < y->row ? -1 : x->row > y->row;
+}
+
+size_t *choose_rows(const struct diff *d, size_t *n)
+{
+    const uint64_t top = d->o->top;
+    struct weight *all = (struct weight *)resize(NULL, d->n_rows + 1, sizeof *all);
+    size_t *chosen = (size_t *)resize(NULL, d->n_rows + 1, sizeof *chosen);
+    for (size_t i = 0; i < d->n_rows; i++)
+        all[i] = (struct weight){d->a ? d->rows[i].delta : d->rows[i].direct, i};
+    if (top) qsort(all, d->n_rows, sizeof *all, compare_weights);
+    *n = top && top < d->n_rows ? (size_t)top : d->n_rows;
+    for (size_t i = 0; i < *n; i++) chosen[i] = all[i].row;
+    free(all);
+    return chosen;
+}
+
+void print_left_out(const struct diff *d, size_t n)
+{
+    if (n < d->n_rows)
+        printf("  and %llu more, without --top\n", (unsigned long long)(d->n_rows - n));
+}
+
 void print_item_name(const struct diff_item *item)
 {
     const int has_path = item->tensor && *item->path;

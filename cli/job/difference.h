@@ -5,6 +5,8 @@
 
 #include "../sys/platform.h"
 
+#include "../../formats/policy.h"
+
 struct base;
 struct options;
 struct json_writer;
@@ -68,6 +70,16 @@ void match_items(struct diff *d);
  * measured: NULL, or a function that is called after each row. */
 int measure_all(struct diff *d, struct scan *scan,
                 void (*measured)(void *user, size_t row, const struct scan *scan), void *user);
+
+/* What the names of an item tell of it (policy.h). */
+enum role find_item_role(const struct diff_item *item);
+
+/* The numbers of the rows that a table shows: all, or with --top as many as that, those that take
+ * most space as a delta (without an older snapshot: by themselves), in this order. To be freed. */
+size_t *choose_rows(const struct diff *d, size_t *n);
+
+/* If --top leaves out rows, a line that tells how many. */
+void print_left_out(const struct diff *d, size_t n);
 
 /* Prints the first columns of a row: dtype, shape and, if the item was removed, size. */
 void print_row_start(const struct diff_row *row, int is_narrow);

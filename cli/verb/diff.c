@@ -240,12 +240,14 @@ static double bits_per_element(uint64_t size, uint64_t n)
     return n ? 8.0 * (double)size / (double)n : 0.0;
 }
 
-static struct diff_row sum_rows(const struct diff *d, uint64_t *size)
+/* role: -1: all */
+static struct diff_row sum_rows(const struct diff *d, int role, uint64_t *size)
 {
     struct diff_row sum = {0};
     *size = 0;
     for (size_t i = 0; i < d->n_rows; i++)
-        if (d->rows[i].kind != DIFF_REMOVED) {
+        if (d->rows[i].kind != DIFF_REMOVED &&
+            (role < 0 || (int)find_item_role(d->rows[i].item) == role)) {
             sum.n += d->rows[i].n;
             sum.n_changed += d->rows[i].n_changed;
             sum.delta += d->rows[i].delta;
@@ -270,12 +272,30 @@ static void print_diff_numbers(const struct diff_row *row, uint64_t size, int is
                bits_per_element(row->direct, row->n));
 }
 
+/* A line for each role, if there are several. */
+static void print_roles(const struct diff *d, int is_narrow)
+{
+    struct diff_row sums[N_ROLES] = {0};
+    uint64_t sizes[N_ROLES];
+    size_t n = 0;
+    for (int role = 0; role < N_ROLES; role++) {
+        sums[role] = sum_rows(d, role, &sizes[role]);
+        n += sizes[role] != 0;
+    }
+    for (int role = 0; role < N_ROLES && n > 1; role++) {
+        if (!sizes[role]) continue;
+        printf("  %-*s ", is_narrow ? 17 : 36, "all");
+        print_diff_numbers(&sums[role], sizes[role], is_narrow);
+        puts(role_names[role]);
+    }
+}
+
 static void print_diff(const struct diff *d, int is_narrow)
 {
     char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     uint64_t size;
-    struct diff_row sum = sum_rows(d, &size);
-    size_t counts[DIFF_KINDS] = {0};
+    struct diff_row sum = sum_rows(d, -1, &size);
+    size_t counts[DIFF_KINDS] = {0}, n;
     const char *separator = "";
     for (int i = 0; i < 2; i++) {
         const struct base *b = i ? d->b : d->a;
@@ -287,15 +307,19 @@ static void print_diff(const struct diff *d, int is_narrow)
     else
         printf("  %-8s %-8s %-18s %14s %11s %14s %8s %14s %8s  name\n", "", "dtype", "shape",
                "size", "changed", "delta", "bits", "direct", "bits");
-    for (size_t i = 0; i < d->n_rows; i++) {
-        const struct diff_row *row = &d->rows[i];
-        counts[row->kind]++;
+    size_t *const chosen = choose_rows(d, &n);
+    for (size_t i = 0; i < d->n_rows; i++) counts[d->rows[i].kind]++;
+    for (size_t i = 0; i < n; i++) {
+        const struct diff_row *row = &d->rows[chosen[i]];
         printf("  %-8s ", diff_names[row->kind]);
         print_row_start(row, is_narrow);
         if (row->kind == DIFF_REMOVED) printf("%*s", is_narrow ? 23 : 74, "");
         else print_diff_numbers(row, row->item->size, is_narrow);
         print_item_name(row->item);
     }
+    free(chosen);
+    print_left_out(d, n);
+    print_roles(d, is_narrow);
     printf("  %-*s ", is_narrow ? 17 : 36, "all");
     print_diff_numbers(&sum, size, is_narrow);
     for (int kind = 0; kind < DIFF_KINDS; kind++)
@@ -324,7 +348,7 @@ static void print_json_diff(struct diff *d, const struct rest_rows *rest)
 {
     struct json_writer w;
     uint64_t size;
-    const struct diff_row sum = sum_rows(d, &size);
+    const struct diff_row sum = sum_rows(d, -1, &size);
     init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
     begin_json(&w, "from", '{');

@@ -131,8 +131,12 @@ static void free_stats(struct stats *s)
 
 /* -- sums -- */
 
-/* Kinds of sums: a dtype; LMC_AUTO for dtypes that the codec takes as bytes; all together. */
-enum { STATS_ALL = 31 /* no dtype has this number */, STATS_KINDS };
+/* Kinds of sums: a dtype; LMC_AUTO for dtypes that the codec takes as bytes; a role; all together. */
+enum {
+    STATS_ROLES = 31 /* no dtype has this number */,
+    STATS_ALL = STATS_ROLES + N_ROLES,
+    STATS_KINDS
+};
 
 struct stats_sum {
     uint64_t n_items, size, n, n_zero, direct;
@@ -179,23 +183,26 @@ static void sum_step(struct stats_sum *sums, const struct stats_step *step)
         add_row(&sums[lmc_dtype_find(step->diff.rows[i].item->dtype)], &step->diff.rows[i],
                 &step->rows[i]);
         add_row(&sums[STATS_ALL], &step->diff.rows[i], &step->rows[i]);
+        add_row(&sums[STATS_ROLES + (int)find_item_role(step->diff.rows[i].item)],
+                &step->diff.rows[i], &step->rows[i]);
     }
 }
 
-/* The dtype; "bytes" if the codec does not know it. */
+/* The dtype, "bytes" if the codec does not know it; or the role. */
 static const char *name_kind(int kind)
 {
-    return kind == STATS_ALL  ? "all"
-           : kind == LMC_AUTO ? "bytes"
-                              : lmc_dtype_name((enum lmc_dtype)kind);
+    return kind == STATS_ALL     ? "all"
+           : kind >= STATS_ROLES ? role_names[kind - STATS_ROLES]
+           : kind == LMC_AUTO    ? "bytes"
+                                 : lmc_dtype_name((enum lmc_dtype)kind);
 }
 
-/* Whether all tensors have one dtype. */
-static int has_one_kind(const struct stats_sum *sums)
+/* Whether tensors are of several of these kinds. */
+static int are_several(const struct stats_sum *sums, int first, int end)
 {
-    for (int kind = 0; kind < STATS_ALL; kind++)
-        if (sums[kind].n_items) return sums[kind].n_items == sums[STATS_ALL].n_items;
-    return 0;
+    int n = 0;
+    for (int kind = first; kind < end; kind++) n += sums[kind].n_items != 0;
+    return n > 1;
 }
 
 /* -- the table -- */
@@ -221,8 +228,9 @@ static void print_exponent(const struct scan_format *f, const struct stats_sum *
 static void print_numbers(const struct stats_sum *sum, int kind, int has_old, const char *status,
                           unsigned n_planes)
 {
-    const struct scan_format *f = kind == STATS_ALL ? NULL : find_scan_format((enum lmc_dtype)kind);
-    unsigned width = kind == STATS_ALL ? 0 : lmc_dtype_width((enum lmc_dtype)kind);
+    const struct scan_format *f =
+        kind >= STATS_ROLES ? NULL : find_scan_format((enum lmc_dtype)kind);
+    unsigned width = kind >= STATS_ROLES ? 0 : lmc_dtype_width((enum lmc_dtype)kind);
     char size[SIZE_TEXT];
     format_size(size, sizeof size, sum->size);
     if (n_planes) {
@@ -256,8 +264,9 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
 {
     const struct diff *d = &step->diff;
     struct stats_sum *sum = (struct stats_sum *)resize(NULL, 1, sizeof *sum);
-    for (size_t i = 0; i < d->n_rows; i++) {
-        const struct diff_row *row = &d->rows[i];
+    size_t n, *const chosen = choose_rows(d, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct diff_row *row = &d->rows[chosen[i]];
         printf("  ");
         print_row_start(row, !n_planes);
         if (row->kind == DIFF_REMOVED) /* below 'changed' */
@@ -265,12 +274,14 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
                    n_planes ? 30 : 12, "");
         else {
             memset(sum, 0, sizeof *sum); /* of this tensor alone */
-            add_row(sum, row, &step->rows[i]);
+            add_row(sum, row, &step->rows[chosen[i]]);
             print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL,
                           row->old ? NULL : diff_names[row->kind], n_planes);
         }
         print_item_name(row->item);
     }
+    print_left_out(d, n);
+    free(chosen);
     free(sum);
 }
 
@@ -295,11 +306,14 @@ static void print_stats(const struct stats *s)
                "delta", "ratio");
     for (size_t i = 0; i < s->n; i++) {
         const struct stats_step *step = &s->steps[i];
-        if (s->n <= 2 || s->o->verbosity >= 2) print_items(step, n_planes);
+        if (s->n <= 2 || s->o->verbosity >= 2 || s->o->top) print_items(step, n_planes);
         sum_step(sums, step);
-        int one_kind = has_one_kind(sums);
+        const int has_dtypes = are_several(sums, 0, STATS_ROLES),
+                  has_roles = are_several(sums, STATS_ROLES, STATS_ALL);
         for (int kind = 0; kind < STATS_KINDS; kind++)
-            if (kind == STATS_ALL ? !one_kind : sums[kind].n_items != 0) {
+            if (kind == STATS_ALL    ? has_dtypes || has_roles
+                : kind < STATS_ROLES ? sums[kind].n_items != 0
+                                     : has_roles && sums[kind].n_items) {
                 char text[40];
                 snprintf(text, sizeof text, "all %llu", (unsigned long long)sums[kind].n_items);
                 printf("  %-8s ", kind == STATS_ALL ? "" : name_kind(kind));
@@ -316,12 +330,13 @@ static void print_stats(const struct stats *s)
 /* Writes what a tensor and a sum have in common. */
 static void put_json_sum(struct json_writer *w, const struct stats_sum *sum, int kind, int has_old)
 {
-    const struct scan_format *f = kind == STATS_ALL ? NULL : find_scan_format((enum lmc_dtype)kind);
+    const struct scan_format *f =
+        kind >= STATS_ROLES ? NULL : find_scan_format((enum lmc_dtype)kind);
     put_json_number(w, "elements", sum->n);
     put_json_number(w, "zeros", sum->n_zero);
     put_json_number(w, "entropy_size", (uint64_t)(sum_planes(sum) + 0.5));
     put_json_number(w, "direct_size", sum->direct);
-    if (kind != STATS_ALL) {
+    if (kind < STATS_ROLES) {
         begin_json(w, "plane_entropies", '[');
         for (unsigned p = 0; p < lmc_dtype_width((enum lmc_dtype)kind); p++)
             put_json(w, NULL, json_real(sum->n ? sum->plane_sizes[p] * 8 / (double)sum->n : 0));
@@ -340,7 +355,7 @@ static void put_json_sum(struct json_writer *w, const struct stats_sum *sum, int
     if (!has_old) return;
     put_json_number(w, "compared_elements", sum->n_compared);
     put_json_number(w, "changed_elements", sum->n_changed);
-    if (kind == STATS_ALL || has_sign_bit((enum lmc_dtype)kind))
+    if (kind >= STATS_ROLES || has_sign_bit((enum lmc_dtype)kind))
         put_json_number(w, "sign_flips", sum->n_flipped);
     put_json_number(w, "delta_size", sum->delta);
 }
@@ -356,6 +371,21 @@ static void complete_row(struct json_writer *w, void *user, size_t number)
     free(sum);
 }
 
+/* Writes an object for each kind that has tensors. */
+static void put_json_sums(struct json_writer *w, const struct stats_sum *sums, int first, int end,
+                          const char *key, int has_old)
+{
+    for (int kind = first; kind < end; kind++) {
+        if (!sums[kind].n_items) continue;
+        begin_json(w, NULL, '{');
+        put_json(w, key, json_string(name_kind(kind)));
+        put_json_number(w, "items", sums[kind].n_items);
+        put_json_number(w, "size", sums[kind].size);
+        put_json_sum(w, &sums[kind], kind, has_old);
+        end_json(w, '}');
+    }
+}
+
 static void put_json_step(struct json_writer *w, struct stats_step *step)
 {
     const struct diff *d = &step->diff;
@@ -366,15 +396,10 @@ static void put_json_step(struct json_writer *w, struct stats_step *step)
     put_json_number(w, "size", sums[STATS_ALL].size);
     put_json_sum(w, &sums[STATS_ALL], STATS_ALL, d->a != NULL);
     begin_json(w, "dtypes", '[');
-    for (int kind = 0; kind < STATS_ALL; kind++)
-        if (sums[kind].n_items) {
-            begin_json(w, NULL, '{');
-            put_json(w, "dtype", json_string(name_kind(kind)));
-            put_json_number(w, "items", sums[kind].n_items);
-            put_json_number(w, "size", sums[kind].size);
-            put_json_sum(w, &sums[kind], kind, d->a != NULL);
-            end_json(w, '}');
-        }
+    put_json_sums(w, sums, 0, STATS_ROLES, "dtype", d->a != NULL);
+    end_json(w, ']');
+    begin_json(w, "roles", '[');
+    put_json_sums(w, sums, STATS_ROLES, STATS_ALL, "role", d->a != NULL);
     end_json(w, ']');
     put_json_rows(w, d, 1, d->a != NULL, complete_row, step);
     put_json_rows(w, d, 0, d->a != NULL, complete_row, step);
