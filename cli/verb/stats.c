@@ -131,7 +131,7 @@ static void free_stats(struct stats *s)
 
 /* -- sums -- */
 
-/* Kinds of sums: a dtype; LMC_AUTO for dtypes that the codec takes as bytes; a role; all together. */
+/* Kinds of sums: a dtype, or LMC_AUTO for those that the codec takes as bytes; a role; all. */
 enum {
     STATS_ROLES = 31 /* no dtype has this number */,
     STATS_ALL = STATS_ROLES + N_ROLES,
