@@ -39,6 +39,8 @@ enum verb {
     N_VERBS
 };
 
+typedef char verbs_fit_into_masks[N_VERBS <= 32 ? 1 : -1]; /* see V() */
+
 #define MAX_THREADS 1024
 
 /* The parsed command line. */

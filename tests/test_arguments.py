@@ -325,6 +325,22 @@ class Outputs(Case):
         self.refuses("-d", "--rm", "-o", "two/", "y", "two/x.lmc", code=1, says="y: is not named .lmc; with --rm nothing is done unless")
 
 
+class Table(Case):
+    def test_each_option_does_something(self):
+        """What an option sets is read by some verb, not only set and checked."""
+        with open(os.path.join(ROOT, "cli", "option_table.c"), encoding="utf-8") as f:
+            fields = set(re.findall(r"AT\(([\w.]+)\)", f.read()))
+        code = ""
+        for at, _, names in os.walk(os.path.join(ROOT, "cli")):
+            for name in names:
+                if name.endswith(".c") and name not in ("option_table.c", "args.c"):
+                    with open(os.path.join(at, name), encoding="utf-8") as f:
+                        code += f.read()
+        self.assertGreater(len(fields), 30)
+        unread = [x for x in fields if not re.search(r"(->|\.)%s\b(?! *=[^=])" % x.split(".")[-1], code)]
+        self.assertEqual(unread, [])
+
+
 class Completions(Case):
     """Completions of bash, zsh and fish have every verb and option."""
 

@@ -22,7 +22,7 @@ _lmc_series() { # behind 'series': the directory, a verb, and what that takes
     done
     case ${#words[@]} in
     0) compgen -d -- "$cur"; return ;;
-    1) compgen -W 'add list restore cat prune keep gc verify watch rebuild' -- "$cur"; return ;;
+    1) compgen -W "$commands" -- "$cur"; return ;;
     esac
     case ${words[1]} in
     add) compgen -f -- "$cur" ;;
@@ -38,12 +38,34 @@ _lmc_series() { # behind 'series': the directory, a verb, and what that takes
 
 _lmc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' has_snapshot=''
-    local verbs='cat diff apply fold rebase verify series stats mount salvage help compress decompress restore test list info version'
-    local all='--compress --decompress --uncompress --test --list --json --top --stdout --output --force --keep --rm --recursive --base
-        --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins --no-zeros
-        --quant --policy
-        --exclude --max-files --max-depth --threads --quiet --verbose --progress --no-progress --version --help'
-    local common='--base --patch-from --search --no-search --threads --quiet --verbose --progress --no-progress --help'
+    # made by tools/completions.py
+    local verbs='cat diff stats fold rebase verify apply salvage mount series compress decompress restore test list info version help'
+    local commands='add list restore cat prune keep gc verify watch rebuild'
+    local topics='options compress restore test list cat directories files formats pipes deltas chains apply diff stats series mount salvage dump quant memory exit examples'
+    local dtypes='BF16 F16 F32 F64 F8_E4M3 F8_E5M2 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64'
+    local takes_file=' -o --output --log --base --patch-from --onto --policy '
+    local takes_directory=' --search '
+    local takes_text=' --keep-last --keep-every --name --every --settle --interval --match --max-files --max-depth --exclude --quant --top -T --threads '
+    local -A takes=(
+        [none]='--compress --decompress --uncompress --test --list --output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --no-base --dereference --no-dereference --exclude --dtype --opaque --fast --max --archive --no-twins --no-zeros --hash --quant --policy --json --quiet --verbose --threads --progress --no-progress --version --help'
+        [cat]='--output --stdout --force --recursive --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --npy --f32 --safetensors --file --quiet --verbose --threads --progress --no-progress --version --help'
+        [diff]='--force --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --fast --max --archive --json --top --quiet --verbose --threads --progress --no-progress --version --help'
+        [stats]='--force --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --fast --max --archive --json --top --quiet --verbose --threads --progress --no-progress --version --help'
+        [fold]='--output --stdout --force --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --fast --max --archive --no-twins --no-zeros --hash --quiet --verbose --threads --progress --no-progress --version --help'
+        [rebase]='--output --stdout --force --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --onto --dtype --opaque --fast --max --archive --no-twins --no-zeros --hash --quiet --verbose --threads --progress --no-progress --version --help'
+        [verify]='--force --keep --max-files --max-depth --base --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --hash --json --quiet --verbose --threads --progress --no-progress --version --help'
+        [apply]='--force --keep --max-files --max-depth --dereference --no-dereference --trust-base --dtype --opaque --json --quiet --verbose --threads --progress --no-progress --version --help'
+        [salvage]='--output --force --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --json --quiet --verbose --threads --progress --no-progress --version --help'
+        [mount]='--foreground --allow-other --log --keep --base --patch-from --search --no-search --dtype --opaque --quiet --verbose --threads --progress --no-progress --version --help'
+        [series]='--keep-last --keep-every --dry-run --name --every --anchor --verify --settle --interval --once --match --output --stdout --force --rm --keep --max-files --max-depth --dereference --no-dereference --exclude --dtype --opaque --fast --max --archive --no-twins --no-zeros --hash --quant --policy --json --npy --file --quiet --verbose --threads --progress --no-progress --version --help'
+        [compress]='--output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --exclude --dtype --opaque --fast --max --archive --no-twins --no-zeros --hash --quant --policy --quiet --verbose --threads --progress --no-progress --version --help'
+        [decompress]='--output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --quiet --verbose --threads --progress --no-progress --version --help'
+        [restore]='--output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --quiet --verbose --threads --progress --no-progress --version --help'
+        [test]='--force --recursive --keep --max-files --max-depth --base --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --hash --json --quiet --verbose --threads --progress --no-progress --version --help'
+        [list]='--force --recursive --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --json --quiet --verbose --threads --progress --no-progress --version --help'
+        [info]='--force --recursive --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --json --quiet --verbose --threads --progress --no-progress --version --help'
+    )
+    # end of what is made
     COMPREPLY=()
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         [[ -z $verb && " $verbs extract ls " == *" $word "* ]] && verb=$word
@@ -51,30 +73,16 @@ _lmc() {
         [[ $word == -d* || $word == --decompress || $word == --uncompress ]] && verb=decompress
     done
     case $prev in
-    --dtype) mapfile -t COMPREPLY < <(compgen -W 'BF16 F16 F32 F64 F8_E4M3 F8_E5M2 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64' -- "$cur"); return ;;
-    --search) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
-    --base | --patch-from | -o | --output | --policy | --log) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    --dtype) mapfile -t COMPREPLY < <(compgen -W "$dtypes" -- "$cur"); return ;;
     --onto) mapfile -t COMPREPLY < <(compgen -f -W none -- "$cur"); return ;;
     --file) mapfile -t COMPREPLY < <(compgen -W "$(_lmc_members path)" -- "$cur"); return ;;
-    help) mapfile -t COMPREPLY < <(compgen -W 'options compress restore test list cat directories files formats pipes deltas chains apply diff stats series mount salvage dump quant memory exit examples' -- "$cur"); return ;;
-    -T | --threads | --quant | --name | --every | --keep-last | --keep-every | --settle | --interval | --match | --exclude | --top | --max-files | --max-depth) return ;;
+    help) mapfile -t COMPREPLY < <(compgen -W "$topics" -- "$cur"); return ;;
     esac
+    if [[ $takes_file == *" $prev "* ]]; then mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return; fi
+    if [[ $takes_directory == *" $prev "* ]]; then mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return; fi
+    if [[ $takes_text == *" $prev "* ]]; then return; fi
     if [[ $cur == -* ]]; then
-        local options=$all
-        case $verb in
-        cat) options="$common --npy --safetensors --f32 --file --output --stdout --force --dtype --opaque" ;;
-        diff) options="$common --json --top --max --dtype --opaque --dereference --no-dereference --max-files" ;;
-        stats) options="$common --json --top --max --dtype --opaque --dereference --no-dereference --max-files" ;;
-        fold) options="$common --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
-        rebase) options="$common --onto --fast --max --archive --hash --no-twins --no-zeros --output --stdout --force" ;;
-        apply) options='--trust-base --json --force --threads --quiet --verbose --progress --no-progress --help' ;;
-        mount) options="--base --patch-from --search --no-search --foreground --allow-other --log --threads --quiet --verbose --help" ;;
-        salvage) options="$common --json --output --force" ;;
-        series) options='--name --every --anchor --verify --rm --json --output --force --npy --file --dry-run --keep-last --keep-every
-            --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --no-zeros --quant --policy --dtype --opaque --dereference --no-dereference --exclude --max-files --max-depth
-            --threads --quiet --verbose --help' ;;
-        verify) options="$common --no-base --hash --json --max-files --max-depth" ;;
-        esac
+        local options=${takes[${verb:-none}]:-${takes[none]}}
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
         return
     fi
