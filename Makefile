@@ -8,7 +8,7 @@
 #                          kernels have their own, so that an edit elsewhere compiles fast; for
 #                          programs that include lmc.h without LMC_IMPLEMENTATION; -j helps
 #   make demo              install what is missing, build, and show what lmc does with a sample:
-#                          sizes, a delta, Python; QUICK=1: without Python, whose package takes a minute
+#                          sizes, a delta, Python (a minute more; QUICK=1: without)
 #   make check             install what is missing, then run the quick tests for every change:
 #                          three minutes
 #   make test              all suites, as continuous integration runs them: 20 minutes
