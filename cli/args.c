@@ -274,7 +274,7 @@ static const char *find_meant_command(const char *word)
     static const struct {
         const char *words, *command;
     } habits_of_series[] = {
-        {" ls log show status info history ", "list"},
+        {" ls log show status info history du size ", "list"},
         {" extract get checkout ", "restore"},
         {" rm remove delete forget expire ", "prune"},
         {" clean ", "gc"},
