@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Is README.md right? The commands of its ```console blocks print what it says, and its ```c files compile and run.
+"""Are README.md and docs/start/ right? The commands of their ```console blocks print what they say, and the README's ```c files compile
+and run.
 
 Usage: test_readme.py [COMPILER...]     default: gcc, and clang where it is; needs build/lmc. The last line is "N passed, N failed".
 SPDX-License-Identifier: MIT
@@ -10,15 +11,18 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 COMPILERS = sys.argv[1:] or [c for c in ("gcc", "clang", *("clang-%d" % n for n in range(30, 13, -1))) if shutil.which(c)][:2]
 
 
-def blocks(language):
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+PAGES = {"README.md": 9, "docs/start/keep.md": 5}  # and how many commands they have at least
+
+
+def blocks(language, page="README.md"):
+    with open(os.path.join(ROOT, page), encoding="utf-8") as f:
         return re.findall(r"^```%s\n(.*?)^```$" % language, f.read(), re.M | re.S)
 
 
-def commands():
+def commands(page):
     """(command, what it prints). A command begins with "$ ", and includes its here document."""
     result = []
-    for line in "".join(blocks("console")).splitlines():
+    for line in "".join(blocks("console", page)).splitlines():
         if line.startswith("$ "):
             result.append([line[2:], ""])
         elif "<<'END'" in result[-1][0] and not result[-1][0].endswith("\nEND"):
@@ -29,10 +33,22 @@ def commands():
 
 
 class Readme(unittest.TestCase):
+    def test_beginnings_are_short(self):
+        pages = os.listdir(os.path.join(ROOT, "docs", "start"))
+        self.assertEqual(len(pages), 4)
+        for page in pages:
+            with open(os.path.join(ROOT, "docs", "start", page), encoding="utf-8") as f:
+                self.assertLessEqual(len(f.read().split()), 300, page)
+
     def test_commands(self):
         """Runs all in one shell, which prints a mark after each command."""
-        listed = commands()
-        self.assertGreater(len(listed), 8)
+        for page, n in PAGES.items():
+            with self.subTest(page):
+                self.run_page(page, n)
+
+    def run_page(self, page, n):
+        listed = commands(page)
+        self.assertGreaterEqual(len(listed), n)
         mark = "--- next ---"
         script = "".join("%s\necho '%s'\n" % (command, mark) for command, _ in listed)
         with tempfile.TemporaryDirectory() as directory:

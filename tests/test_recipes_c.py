@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do the programs of docs/api.md compile without a warning, as C99 and C++11, and run?
+"""Do the programs of docs/api.md and docs/start/embed.md compile without a warning, as C99 and C++11, and run?
 
 Usage: test_recipes_c.py [COMPILER...]     default: gcc, and clang where it is. The last line is "N passed, N failed".
 SPDX-License-Identifier: MIT
@@ -15,8 +15,10 @@ PLUS = {"gcc": "g++"}
 
 def programs():
     """{name: text}: blocks of C or C++ whose first line has their name."""
-    with open(os.path.join(ROOT, "docs", "api.md"), encoding="utf-8") as f:
-        blocks = re.findall(r"^```c(?:pp)?\n(.*?)^```$", f.read(), re.M | re.S)
+    blocks = []
+    for page in ("api.md", "start/embed.md"):
+        with open(os.path.join(ROOT, "docs", page), encoding="utf-8") as f:
+            blocks += re.findall(r"^```c(?:pp)?\n(.*?)^```$", f.read(), re.M | re.S)
     texts = {re.match(r"/[*/] (\w+\.c(?:pp)?)\b", b)[1]: b for b in blocks}
     assert len(texts) == len(blocks), "two programs have one name"
     return texts

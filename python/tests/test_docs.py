@@ -40,6 +40,13 @@ def test_the_page(tmp_path):
     assert sizes["step-1"] < 0.68 * 2 * (4000 * 256 + 256 * 257) and sizes["step-2"] < 0.2 * sizes["step-1"]
 
 
+def test_the_page_for_those_who_load(tmp_path):
+    (block,) = blocks_of("docs/start/load.md")
+    (tmp_path / "page.py").write_text(block)
+    said = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+
+
 def test_docstrings():
     """Everything public has a docstring."""
     for public in (getattr(lmc_codec, name) for name in lmc_codec.__all__):
