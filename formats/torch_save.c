@@ -594,8 +594,8 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
 {
     uint64_t end = 0, start;
     b->dcp = d;
-    for (const struct dcp_item *item = d->items + dcp_find(d, name);
-         item < d->items + d->n && strcmp(item->file, name) == 0; item++) {
+    for (size_t i = dcp_find(d, name); i < d->n && strcmp(d->items[i].file, name) == 0; i++) {
+        const struct dcp_item *const item = &d->items[i];
         if (item->offset < end || item->offset + item->size > b->view->size)
             return container_bad(b->c, "its .metadata lists items that overlap or are missing");
         end = item->offset + item->size;

@@ -217,7 +217,8 @@ static struct base **list_shards(struct bases *all, const char *directory, size_
 {
     struct base **list = (struct base **)resize(NULL, all->places.n + 1, sizeof *list);
     *n = 0;
-    for (struct place_entry *e = all->places.list; e < all->places.list + all->places.n; e++) {
+    for (size_t i = 0; i < all->places.n; i++) {
+        struct place_entry *const e = &all->places.list[i];
         char *in = directory_of(e->path);
         if (!e->is_delta &&
             (directory ? !e->is_given && is_same_file(in, directory) : e->is_given)) {
