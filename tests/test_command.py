@@ -1147,8 +1147,8 @@ class Directories(Case):
             self.refuses(None, *args, code=1, says=says + ", or use --opaque")
         for args in (("-d", "a.lmc"), ("-d", "a.lmc", "w"), ("-t", "a.lmc"), ("-l", "a.lmc"), ("cat", "a.lmc", "w"), ("stats", "a.lmc"), ("verify", "a.lmc"),
                      ("salvage", "a.lmc"), ("apply", "a.lmc", "good"), ("--base", "a.lmc", "good"), ("rebase", "--onto", "none", "a.lmc", "-o", "b")):
-            self.refuses(None, *args, code=1, says=says)
-        self.refuses(None, "-d", "-o", "b", stdin=pointer, code=1, says=says)
+            self.refuses(None, *args, code=3, says=says)
+        self.refuses(None, "-d", "-o", "b", stdin=pointer, code=3, says=says)
         self.lmc("--opaque", "a.bin")
         self.assertEqual(self.lmc("-dc", "a.bin.lmc").stdout, pointer)
         self.write("d/a.gguf", pointer)

@@ -309,6 +309,82 @@ class Limits(Case):
                     self.lmc(verb, "--max-files", str(n), "x.lmc", code=code, says="")
 
 
+class Foreign(Case):
+    """What is no snapshot, or only the beginning of one, has one exit code with every verb, 3; what is no file that can be read has code 1."""
+
+    VERBS = (["-t"], ["-t", "--no-base"], ["-d", "-o", "out"], ["-dc"], ["-d", "-o", "out/", "%", "w"], ["-l"], ["-l", "--json"], ["cat", "%", "w"], ["cat", "--safetensors", "-o", "out"],
+             ["verify"], ["verify", "--no-base"], ["stats"], ["diff", "%", "w.lmc"], ["diff", "w.lmc", "%"], ["apply", "%", "v"], ["rebase", "--onto", "none", "-o", "out"],
+             ["rebase", "--onto", "%", "-o", "out", "d.lmc"], ["fold", "--base", "w.lmc", "-o", "out"], ["fold", "--base", "w.lmc", "d.lmc", "%", "-o", "out"], ["salvage", "-o", "out"])
+    TAKES_DIRECTORIES = ("-l", "stats", "diff", "rebase --onto %")
+
+    def setUp(self):
+        super().setUp()
+        old, new = bf16(30000), bf16(30000)[:-2] + b"xx"
+        self.write("w", old)
+        self.lmc("w")
+        self.write("v", new)
+        self.lmc("--base", "w.lmc", "v", "-o", "d.lmc")
+        whole = self.read("w.lmc")
+        pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345678\n" % (b"4d" * 32)
+        tensors = safetensors([("w", "BF16", [4], bytes(8))])
+        self.foreign = {"text": (b"plain text\n" * 500, "not an LMC file"), "zeros": (bytes(100), "not an LMC file"), "tensors": (tensors, "not an LMC file"),
+                        "short": (b"x", "not an LMC file"), "empty": (b"", "is empty"), "pointer": (pointer, "is a git LFS pointer"), "magic": (whole[:5], "not an LMC file"),
+                        "header": (whole[:20], ""), "half": (whole[:len(whole) // 2], "")}
+        for name, (data, _) in self.foreign.items():
+            self.write(name + ".lmc", data)
+
+    def verbs(self, name):
+        for verb in self.VERBS:
+            yield " ".join(verb), [name if word == "%" else word for word in (verb if "%" in verb else verb + [name])]
+
+    def series(self, name):
+        """What a series says if one of its files was replaced by this one, and if it is rebuilt from it."""
+        self.lmc("series", "S", "add", "w")
+        shutil.copy(self.path(name), self.path("S/w.lmc"))
+        for verb in (["list"], ["verify"], ["restore", "w", "-o", "out"], ["cat", "w", "w"], ["gc"]):
+            self.lmc("series", "S", *verb, code=3, says="is damaged or no snapshot")
+        os.unlink(self.path("S/series.json"))
+        self.lmc("series", "S", "rebuild", code=3, says="move away what is no snapshot")
+        shutil.rmtree(self.path("S"))
+
+    def test_content(self):
+        before = self.tree()
+        for name, (data, says) in self.foreign.items():
+            file = name + ".lmc"
+            for what, args in self.verbs(file):
+                with self.subTest(what, file=name):
+                    words = "" if args[0] == "salvage" and not data.startswith(b"version") else says
+                    self.lmc(*args, code=3, says=file + ": " + words)
+                    self.assertEqual([f for f in self.tree() if f not in before and not (args[0] == "salvage" and name == "half")], [])
+                    if os.path.exists(self.path("out")):  # the beginning, with all that is lost named
+                        shutil.rmtree(self.path("out")) if os.path.isdir(self.path("out")) else os.unlink(self.path("out"))
+            with self.subTest("other ways", file=name):
+                self.series(file)
+                for verb in (["-dc"], ["-t"]):
+                    self.lmc(*verb, stdin=data, code=3, says="(standard input): " + says)
+                self.lmc("-d", "--base", file, "--no-search", "-o", "out", "d.lmc", code=3, says=file)
+                self.lmc("--base", file, "v", "-o", "out", code=3, says=file)
+                self.assertEqual(self.tree(), before)
+        for name in ("text", "pointer"):  # by another name
+            os.rename(self.path(name + ".lmc"), self.path(name))
+            for args in (["-d"], ["-t"], ["apply", name, "v"], ["fold", "--base", "w.lmc", "-o", "out"]):
+                self.lmc(*args, *([] if name in args else [name]), code=3, says=name + ": " + self.foreign[name][1])
+
+    def test_no_file(self):
+        """A directory, a missing file, a FIFO, a device. A base is missing then, which has a code of its own, 4."""
+        os.mkdir(self.path("x.lmc"))
+        os.mkfifo(self.path("fifo"))
+        for name in ("x.lmc", "gone.lmc", "fifo", "/dev/null"):
+            for what, args in self.verbs(name):
+                if name == "x.lmc" and what.startswith(self.TAKES_DIRECTORIES) or args[0] in ("-d", "-dc") and name in ("fifo", "/dev/null"):
+                    continue  # which are read as pipes are
+                with self.subTest(what, file=name):
+                    self.lmc(*args, code=4 if "--onto %" in what else 1, says=name)
+            if name != "x.lmc":  # in which bases are searched for
+                self.lmc("--base", name, "v", "-o", "out", code=4, says=name)
+        self.assertFalse(os.path.exists(self.path("out")))
+
+
 SAME_INODES = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>

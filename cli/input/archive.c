@@ -77,7 +77,7 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
                             "does not know: update lmc",
                             bit);
     if (status == LMC_ERR_NOT_LMC && container_is_lfs_pointer(header, LMC_HEADER_SIZE))
-        return fail(CODE_ERROR, name, LFS_POINTER_SAYS);
+        return fail(CODE_CORRUPT, name, LFS_POINTER_SAYS);
     if (status == LMC_ERR_NOT_LMC || status == LMC_ERR_TRUNCATED || status == LMC_ERR_CORRUPT ||
         status == LMC_ERR_CHECKSUM)
         return fail_damaged(name, status, where);
@@ -93,6 +93,15 @@ const char *name_feature(unsigned bit)
 int fail_archive(const struct archive *a, enum lmc_status status)
 {
     return fail_archive_at(a, status, "");
+}
+
+int fail_foreign(const char *path, const struct options *o)
+{
+    struct archive a;
+    int code = open_archive_file(&a, path, o);
+    if (code == CODE_OK) code = fail_archive(&a, LMC_ERR_NOT_LMC);
+    close_archive(&a);
+    return code;
 }
 
 int fail_archive_at(const struct archive *a, enum lmc_status status, const char *where)

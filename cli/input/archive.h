@@ -64,6 +64,10 @@ int fail_archive(const struct archive *a, enum lmc_status status);
 /* The same. where: words for the message that tell what was read, or "". */
 int fail_archive_at(const struct archive *a, enum lmc_status status, const char *where);
 
+/* Reports why no snapshot can be read from a path that does not begin as one: it is missing, no
+ * regular file, or has other content. */
+int fail_foreign(const char *path, const struct options *o);
+
 /* Reports a status of reading a snapshot. header: all zero if unknown. The message tells if
  * the snapshot needs a newer lmc. where: words for what could not be restored, or "". */
 int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,

@@ -226,6 +226,7 @@ int fail_restore(const struct second_look *l, enum lmc_status status)
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_READ) /* of a base or a second look; it was reported */
         return l->o->bases->code;
+    if (s->head_ended && s->head_size == 0) return fail(CODE_CORRUPT, s->name, "is empty");
     *where = 0;
     if (S_ISREG(s->st.st_mode) &&
         (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT || status == LMC_ERR_TRUNCATED)) {

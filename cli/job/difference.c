@@ -281,6 +281,8 @@ int add_snapshots(const char *verb, const struct options *o)
             return fail(CODE_USAGE, NULL,
                         "'lmc %s' needs files and directories, not standard input", verb);
         if (stat(o->names[i], &st) != 0) return fail_errno(o->names[i], errno, "cannot open it");
+        if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+            return fail(CODE_ERROR, o->names[i], "is neither a file nor a directory");
     }
     for (size_t i = 0; i < o->n_names; i++) add_base(o->bases, o->names[i])->is_subject = 1;
     return CODE_OK;

@@ -106,13 +106,11 @@ static int is_needed(const struct base *delta, const struct base *deltas, size_t
 static int open_deltas(struct base *deltas, size_t n, const struct options *o)
 {
     for (size_t i = 0; i < n; i++) {
+        const char *const name = deltas[i].name;
         struct stat st;
-        int code = stat(deltas[i].name, &st) == 0
-                       ? open_base(&deltas[i], o)
-                       : fail_errno(deltas[i].name, errno, "cannot open it");
-        if (code == CODE_OK && !deltas[i].is_archive)
-            code = fail(CODE_USAGE, deltas[i].name,
-                        "is no " SUFFIX " file, and 'lmc fold' takes deltas");
+        const int is_file = stat(name, &st) == 0 && S_ISREG(st.st_mode);
+        int code = is_file ? open_base(&deltas[i], o) : fail_foreign(name, o);
+        if (code == CODE_OK && !deltas[i].is_archive) code = fail_foreign(name, o);
         if (code == CODE_OK) code = identify_base(&deltas[i], o);
         if (code == CODE_OK && !deltas[i].archive.is_delta)
             code = fail(CODE_USAGE, deltas[i].name,

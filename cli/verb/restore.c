@@ -53,7 +53,7 @@ char *name_target(const char *path, int is_part, const struct options *o, int *c
     if (o->output && (is_part || is_dash(path) || !goes_into_directory(o)))
         return copy_without_slashes(o->output);
     if (!has_suffix(path) && !is_named_snapshot(path)) { /* reported before faults of its name */
-        *code = fail(CODE_CORRUPT, path, "%s", lmc_status_text(LMC_ERR_NOT_LMC));
+        *code = fail_foreign(path, o);
         return NULL;
     }
     if (!has_suffix(path)) {
