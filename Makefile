@@ -16,6 +16,8 @@
 #   make test-cross        the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le,
 #                          wasm32 in Node, and Windows under Wine
 #   make test-long         large files, many random damages, crashes and kills; slow
+#   make test-newest       the Python adapters with the newest releases of their hosts; what fails
+#                          with these is only said
 #   make test-avx512       the AVX-512 kernels on an emulated machine
 #   make analyse           static analysis: clang-tidy and cppcheck; slow
 #   make fuzz              the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to
@@ -262,6 +264,10 @@ test-long:
 	tests/install test
 	tests/run --long
 
+test-newest:
+	tests/install test
+	tests/run newest
+
 test-avx512:
 	tests/install avx512
 	tests/run avx512
@@ -346,5 +352,5 @@ clean:
 	rm -rf build
 
 .PHONY: all build/python gpu-stand-ins gpu-check dev demo check test test-all test-cross test-long \
-    test-avx512 analyse fuzz fuzz-all test-mutants bench budget budget-record install \
+    test-newest test-avx512 analyse fuzz fuzz-all test-mutants bench budget budget-record install \
     install-shared uninstall clean help FORCE

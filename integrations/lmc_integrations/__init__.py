@@ -1,5 +1,5 @@
-"""Adapters for LMC (the package lmc_codec) in other projects. Each needs its host project, in a tested release:
-lmc_integrations.TESTED lists these.
+"""Adapters for LMC (the package lmc_codec) in other projects. Each needs its host project; lmc_integrations.TESTED lists the
+releases that were tested. With another one an adapter loads if what it uses is there.
 
     lmc_integrations.series           training states in a directory of `lmc series`; needs no host
     lmc_integrations.trainer          the same as a callback of Hugging Face's Trainer

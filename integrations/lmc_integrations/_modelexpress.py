@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ._core import _lmc
-from ._hosts import check_host
+from ._hosts import Host
 
 
 class _XorReader:
@@ -44,14 +44,21 @@ class _Json:
 
 
 def register_modelexpress() -> None:
-    """Makes ModelExpress (0.7) read deltas of compression_format "lmc", and its trainer write them: call this in the
+    """Makes ModelExpress read deltas of compression_format "lmc", and its trainer write them: call this in the
     processes of both. The rest of its format (index, xor, adler32) does not change. Repeated calls are allowed."""
-    check_host("modelexpress", "weight_sync")
-    from modelexpress_rl.inference import receiver
-    receiver._DECOMPRESSORS["lmc"] = _XorReader
-    try:
-        from modelexpress_rl.train.methods import canonical_delta
-    except ImportError: # the trainer's side, or a package that it needs, is not installed
+    with Host("modelexpress", "weight_sync") as host:
+        from modelexpress_rl.inference import receiver
+
+        decompressors = receiver._DECOMPRESSORS
+        try:
+            from modelexpress_rl.train.methods import canonical_delta
+        except ImportError:  # the trainer's side, or a package that it needs, is not installed
+            canonical_delta = None
+        else:
+            host.calls(canonical_delta.compress_delta, "_")
+            host.calls(canonical_delta.json.dumps, "_")
+    decompressors["lmc"] = _XorReader
+    if canonical_delta is None:
         return
     canonical_delta.compress_delta = lambda delta: np.frombuffer(_lmc.tensor_encode(delta, "AUTO"), np.uint8)
     if not isinstance(canonical_delta.json, _Json):

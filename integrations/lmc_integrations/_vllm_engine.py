@@ -10,18 +10,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferEngine,
-    WeightTransferInitInfo,
-    WeightTransferUpdateInfo,
-)
-from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
 from ._checkpoint import run_ahead
 from ._core import _arrays, count_threads, printable
+from ._hosts import Host
 from ._sync_codecs import SyncCorrupt
 from ._sync_files import Checkpoint, Tensor
 from ._sync_receive import Request, receive_open
+
+with Host("vllm", "vllm") as host:
+    from vllm.distributed.weight_transfer.base import (
+        WeightTransferEngine,
+        WeightTransferInitInfo,
+        WeightTransferUpdateInfo,
+    )
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+    from vllm.model_executor.model_loader import reload
+
+    host.calls(WeightTransferEngineFactory.register_engine, "name", "_")
+    host.calls(reload.initialize_layerwise_reload, "_")
+    host.calls(reload.finalize_layerwise_reload, "_", "_")
 
 
 @dataclass
@@ -42,6 +50,7 @@ class UpdateInfo(WeightTransferUpdateInfo):
     version: int | None = None
 
 
+@host.extends
 class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     """The backend "lmc". An update brings the checkpoint of the machine to a version: the first worker does this, the
     others wait. Then each worker loads that version, whatever another receiver does meanwhile. If the update of the
@@ -57,9 +66,7 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         self._init = init_info
 
     def start_weight_update(self) -> None:
-        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
-
-        initialize_layerwise_reload(self.model)
+        reload.initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         init = self._init
@@ -74,9 +81,7 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             self.model.load_weights(tensors)
 
     def finish_weight_update(self) -> None:
-        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
-
-        finalize_layerwise_reload(self.model, self.model_config)
+        reload.finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
         pass

@@ -8,19 +8,29 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from vllm.model_executor.model_loader import register_model_loader
-from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
-from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
-from vllm.model_executor.model_loader.weight_utils import (
-    download_safetensors_index_file_from_hf,
-    download_weights_from_hf,
-)
 
 from ._checkpoint import INDEX, Checkpoint, find_files
+from ._hosts import Host
+
+with Host("vllm", "vllm") as host:
+    from vllm.model_executor.model_loader import register_model_loader
+    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+    from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
+    from vllm.model_executor.model_loader.weight_utils import (
+        download_safetensors_index_file_from_hf,
+        download_weights_from_hf,
+    )
+
+    place = ("subfolder=", "revision=")
+    host.calls(download_safetensors_index_file_from_hf, "_", "_", "cache_dir=", *place)
+    host.calls(download_weights_from_hf, "_", "_", "_", *place)
+    host.calls(register_model_loader, "_")
+    host.calls(should_skip_weight, "_", "_")
 
 OWN_OPTIONS = ("base", "decode", "threads")
 
 
+@host.extends
 class LMCModelLoader(DefaultModelLoader):
     """Decodes tensors one after another, each with several threads, ahead of the model. Tensors that a rank does not need
     (experts of other ranks) are not read.

@@ -18,23 +18,32 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from ._hosts import check_host
-
-check_host("torch", "dcp")
-
-import torch
 from lmc_codec import Base, MissingBaseError, TruncatedError
 from lmc_codec import Reader as _FileReader
-from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
-from torch.distributed.checkpoint.filesystem import (
-    FileSystem, FileSystemReader, FileSystemWriter, SerializationFormat, _StorageReaderTransforms, _StorageWriterTransforms
-)
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner, WriteItem
-from torch.distributed.checkpoint.storage import WriteResult
-from torch.futures import Future
 
 from ._core import _arrays, _lmc, count_threads, level_number, open_stored, printable, write_all
+from ._hosts import Host
+
+with Host("torch", "dcp") as host:
+    import torch
+    from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
+    from torch.distributed.checkpoint.filesystem import (
+        FileSystem, FileSystemReader, FileSystemWriter, SerializationFormat, _StorageReaderTransforms, _StorageWriterTransforms
+    )
+    from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
+    from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner, WriteItem
+    from torch.distributed.checkpoint.storage import WriteResult
+    from torch.futures import Future
+
+    host.calls(ExtensionRegistry.from_descriptor_list, "self", "descriptors")
+    host.calls(FileSystem.create_stream, "self", "path", "mode")
+    host.calls(FileSystemReader, "path")
+    host.calls(FileSystemReader._slice_file, "self", "file", "_")
+    host.calls(FileSystemReader.read_metadata, "self")
+    host.calls(FileSystemWriter, "path", "thread_count=", "sync_files=", "serialization_format=", "_extensions=")
+    host.calls(_StorageReaderTransforms, "extension_registry")
+    host.calls(_StorageWriterTransforms, "extensions")
+    host.calls(MetadataIndex, "fqn", "offset")
 
 if TYPE_CHECKING:
     from lmc_codec._types import Level
@@ -205,6 +214,7 @@ def _open_item(source: Any, threads: int, find_base: FindBase | None) -> IO[byte
     return open_stored(reader)
 
 
+@host.extends
 class Extension(StreamTransformExtension):
     """LMC as a stream extension, for other writers that take a list of extensions. It finds a tensor's dtype in the output
     of torch.save(). It cannot make deltas: use Writer or SaveTransforms.
@@ -281,6 +291,7 @@ def _find_related(relative: str, path: Any) -> str:
     return given if os.path.exists(given) and not os.path.exists(real) else real
 
 
+@host.extends
 class SaveTransforms(_StorageWriterTransforms):
     """The coding of Writer, for other subclasses of FileSystemWriter: `writer.transforms = SaveTransforms(path)`.
 
@@ -343,6 +354,7 @@ class SaveTransforms(_StorageWriterTransforms):
         return _bytes_of(found), json.dumps(note).encode()
 
 
+@host.extends
 class Writer(FileSystemWriter):
     """Writes a checkpoint in LMC: `dcp.save(state, storage_writer=Writer("step-100"))`.
 
@@ -402,6 +414,7 @@ class Writer(FileSystemWriter):
             errors.clear()
 
 
+@host.extends
 class LoadTransforms(_StorageReaderTransforms):
     """The decoding of Reader, for other subclasses of FileSystemReader: `reader.transforms = LoadTransforms(path)`.
 
@@ -469,6 +482,7 @@ class LoadTransforms(_StorageReaderTransforms):
         return _bytes_of(found), str(reader.path)
 
 
+@host.extends
 class Reader(FileSystemReader):
     """Reads a checkpoint, in LMC or not: `dcp.load(state, storage_reader=Reader("step-100"))`.
 

@@ -14,21 +14,25 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ._hosts import check_host
-
-check_host("lightning", "lightning")
-
-import lightning.pytorch as pl
-from lightning.fabric.plugins import TorchCheckpointIO
-from lightning.pytorch import callbacks
-from lightning.pytorch.strategies import Strategy
 from lmc_codec.torch import load_checkpoint
 
+from ._hosts import Host
 from .series import Series
+
+with Host("lightning", "lightning") as host:
+    import lightning.pytorch as pl
+    from lightning.fabric.plugins import TorchCheckpointIO
+    from lightning.pytorch import callbacks
+    from lightning.pytorch.strategies import Strategy
+
+    host.calls(callbacks.ModelCheckpoint, "dirpath", "filename=", "monitor=", "save_last=", "save_top_k=")
+    host.calls(Strategy.load_checkpoint, "self", "checkpoint_path")
+    host.calls(Strategy.save_checkpoint, "self", "checkpoint", "filepath")
 
 __all__ = ["ModelCheckpoint", "SeriesIO"]
 
 
+@host.extends
 class SeriesIO(TorchCheckpointIO):
     """Trainer(plugins=[SeriesIO()]): files *.lmc are snapshots of the series in their directory; torch writes the others.
     options: of lmc_integrations.series.Series."""
@@ -64,6 +68,7 @@ class _CallbackIO(SeriesIO):
     """Replaces TorchCheckpointIO while a ModelCheckpoint saves."""
 
 
+@host.extends
 class ModelCheckpoint(callbacks.ModelCheckpoint):
     """Lightning's ModelCheckpoint, with options of lmc_integrations.series.Series: every, level, threads, quantize. If
     SeriesIO is a plugin, its options are used instead."""

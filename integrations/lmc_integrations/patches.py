@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ._core import printable
-from ._hosts import check_host
+from ._hosts import Host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,9 +33,10 @@ __all__ = ["verl_flushes", "vllm_nccl_patches", "vllm_patches"]
 def vllm_patches(reader: Reader, names: Iterable[str] | None = None, *, device: Any = "cpu") -> list[Any]:
     """For load_checkpoint_weight_patches: a CheckpointWeightPatch for each changed tensor. Each has all changes of its
     tensor, because vLLM makes a whole tensor of each patch. names: tensors; None: all. device: of indices and values."""
-    check_host("vllm", "patches")
-    from vllm.model_executor.model_loader.checkpoint_weight_patch import CheckpointWeightPatch
+    with Host("vllm", "patches") as host:
+        from vllm.model_executor.model_loader.checkpoint_weight_patch import CheckpointWeightPatch
 
+        host.calls(CheckpointWeightPatch, "name", "shape", "dtype", "values", "indices")
     return [
         CheckpointWeightPatch(name, reader.info(name).shape, values.dtype, values, indices)
         for name, indices, values in _join(reader.changes(names, framework="torch"), device)
@@ -45,9 +46,10 @@ def vllm_patches(reader: Reader, names: Iterable[str] | None = None, *, device: 
 def vllm_nccl_patches(reader: Reader, names: Iterable[str] | None = None, *, device: Any = "cuda") -> list[Any]:
     """For send_weights and send_weight_chunk of vLLM's backend sparse_nccl, on the trainer's side: SparseWeightPatch
     each."""
-    check_host("vllm", "patches")
-    from vllm.distributed.weight_transfer.sparse_nccl_engine import SparseWeightPatch
+    with Host("vllm", "patches") as host:
+        from vllm.distributed.weight_transfer.sparse_nccl_engine import SparseWeightPatch
 
+        host.calls(SparseWeightPatch, "name", "indices", "values", "full_shape")
     return [
         SparseWeightPatch(name, indices, values, reader.info(name).shape)
         for name, indices, values in _join(reader.changes(names, framework="torch"), device)
@@ -59,8 +61,11 @@ def verl_flushes(
 ) -> Iterator[tuple[list[tuple[str, torch.Tensor]], bool]]:
     """Yields, as verl's receive_weights: named tensors for its rollouts, and whether they are the last. Each flush has one
     dtype, as verl requires, and at most max_bytes plus one part of a tensor. No flush: nothing has changed."""
-    check_host("verl", "patches")
-    from verl.checkpoint_engine.delta_sync.encode import DeltaParam, checksum
+    with Host("verl", "patches") as host:
+        from verl.checkpoint_engine.delta_sync.encode import DeltaParam, checksum
+
+        host.calls(DeltaParam, "name", "dtype", "shape", "pos_start", "pos_end", "pos_width", "val_start", "val_end")
+        host.calls(checksum, "_", "_")
 
     def make(parts: list[tuple[str, torch.Tensor, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
         at, params = 0, []

@@ -19,21 +19,23 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ._hosts import check_host
-
-check_host("transformers", "trainer")
-
 from lmc_codec import NotFoundError
-from transformers import TrainerCallback
 
 from ._core import printable
+from ._hosts import Host
 from .series import Series
+
+with Host("transformers", "trainer") as host:
+    from transformers import TrainerCallback, TrainingArguments
+
+    host.calls(TrainingArguments.main_process_first, "self", "local=")
 
 __all__ = ["SeriesCallback"]
 
 SHARDS = ("*.distcp", "pytorch_model_fsdp*", "global_step*", "rank*-of-*")  # of FSDP, DeepSpeed, XLA
 
 
+@host.extends
 class SeriesCallback(TrainerCallback):  # type: ignore[misc]
     """args: the TrainingArguments. Their save_total_limit and the best model decide which checkpoints are kept. directory:
     of the series; None: OUTPUT_DIR/series. options: of lmc_integrations.series.Series: every, level, threads, quantize."""

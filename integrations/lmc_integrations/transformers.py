@@ -16,14 +16,16 @@ from typing import Any
 
 import torch
 
-from ._hosts import check_host
-
-check_host("transformers", "transformers")
-
-from transformers import AutoConfig, GenerationConfig
-
 from ._checkpoint import Checkpoint
 from ._core import _arrays, printable
+from ._hosts import Host
+
+with Host("transformers", "transformers") as host:
+    from transformers import AutoConfig, GenerationConfig, PreTrainedModel
+
+    host.calls(AutoConfig.from_pretrained, "pretrained_model_name_or_path", "return_unused_kwargs=")
+    host.calls(GenerationConfig.from_pretrained, "pretrained_model_name")
+    host.calls(PreTrainedModel.from_pretrained, "pretrained_model_name_or_path", "config=", "state_dict=")
 
 __all__ = ["from_pretrained"]
 

@@ -1,16 +1,13 @@
 """vLLM: models from LMC files (`vllm serve DIR --load-format lmc`), and weight updates by deltas while it serves.
 
-Each process of vLLM loads this by the entry point "vllm.general_plugins". With an untested release of vLLM nothing is
-registered, and a warning in the log "lmc_integrations.vllm" names the tested releases. If an installation of vLLM lacks one
-of the two interfaces, a line in that log says so, and the other one is registered.
+Each process of vLLM loads this by the entry point "vllm.general_plugins". If a release of vLLM lacks what one of the two
+interfaces needs, a line in the log "lmc_integrations.vllm" says so, and the other one is registered.
 """
 
 from __future__ import annotations
 
 import logging
 from importlib import import_module
-
-from ._hosts import check_host
 
 __all__ = ["register"]
 
@@ -20,17 +17,12 @@ _registered: set[str] = set()
 def register() -> None:
     """vLLM calls this in each process, perhaps repeatedly. It raises nothing."""
     log = logging.getLogger(__name__)
-    try:
-        check_host("vllm", "vllm")
-    except Exception as error:  # an ImportError, or a warning that is raised as an exception
-        log.warning("%s", error)
-        return
     for module, what in (("_vllm_loader", "--load-format lmc"), ("_vllm_engine", "the weight-transfer backend lmc")):
         if module in _registered:
             continue
         try:
             import_module(f"{__package__}.{module}").register()
         except Exception as error:  # usually an ImportError; others if vLLM's classes have changed
-            log.info("there is no %s with this vLLM: %s: %s", what, type(error).__name__, error)
+            log.warning("there is no %s with this vLLM: %s: %s", what, type(error).__name__, error)
         else:
             _registered.add(module)

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ._core import _chunks, level_number
-from ._hosts import check_host
+from ._hosts import Host
 
-check_host("zarr", "zarr")
-
-from zarr.abc.codec import BytesBytesCodec
+with Host("zarr", "zarr") as host:
+    from zarr.abc.codec import BytesBytesCodec
 
 if TYPE_CHECKING:
     from typing import Self
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LMCCodec"]
 
 
+@host.extends
 @dataclass(frozen=True)
 class LMCCodec(BytesBytesCodec):
     """level: as for lmc_codec.compress. dtype: of the elements, if the array has another data type: "BF16" for bf16 that is
@@ -58,20 +58,20 @@ class LMCCodec(BytesBytesCodec):
         if self.dtype is not None:
             _chunks.check_width(self.dtype, dtype.to_native_dtype())
 
-    def _encode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
         dtype = self.dtype or _chunks.find_dtype(chunk_spec.dtype.to_native_dtype())
-        made = _chunks.encode(chunk_bytes.as_numpy_array(), dtype, self.level)
+        made = _chunks.encode(chunk_data.as_numpy_array(), dtype, self.level)
         return chunk_spec.prototype.buffer.from_bytes(made)
 
-    def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        made = _chunks.decode(chunk_bytes.as_numpy_array(), max_size=_most_bytes(chunk_spec))
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        made = _chunks.decode(chunk_data.as_numpy_array(), max_size=_most_bytes(chunk_spec))
         return chunk_spec.prototype.buffer.from_bytes(made)
 
-    async def _encode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
-        return await asyncio.to_thread(self._encode_sync, chunk_bytes, chunk_spec)
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
+        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
 
-    async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_bytes, chunk_spec)
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         raise NotImplementedError

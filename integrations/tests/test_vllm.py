@@ -11,7 +11,7 @@ import types
 import lmc_codec
 import pytest
 import torch
-from lmc_integrations import _sync_files, weight_sync
+from lmc_integrations import _hosts, _sync_files, weight_sync
 from safetensors.torch import load_file, save_file
 
 
@@ -174,18 +174,41 @@ def test_parts_that_vllm_lacks(monkeypatch, pretend, caplog, missing, fault):
     forget_modules()
 
 
-@pytest.mark.parametrize("version", [None, "0.32.4", "0.34.0", "dev"])
-def test_other_releases_of_vllm(monkeypatch, pretend, caplog, version):
-    """One line in the log names the tested releases; nothing of vLLM is imported, and nothing is raised."""
-    for name in ("vllm", "vllm.model_executor", "vllm.distributed"):
+@pytest.mark.parametrize("version, is_there", [(None, False), ("0.32.4", False), ("dev", False), ("0.34.0", True)])
+def test_other_releases_of_vllm(monkeypatch, pretend, caplog, version, is_there):
+    """They are used if they have what is needed. Else a line in the log for each interface names the tested releases, and
+    nothing is raised."""
+    make_stand_ins(monkeypatch)
+    for name in [] if is_there else [name for name in sys.modules if name.split(".")[0] == "vllm"]:
         monkeypatch.setitem(sys.modules, name, None)
     pretend("vllm", version)
+    monkeypatch.setattr(_hosts, "_said", set())
     forget_modules()
     module = importlib.import_module("lmc_integrations.vllm")
     module.register()
-    assert not module._registered
-    (line,) = caplog.records
-    assert line.levelname == "WARNING" and "vllm 0.33" in line.getMessage()
+    assert len(module._registered) == (2 if is_there else 0)
+    assert len(caplog.records) == (1 if is_there else 2)
+    assert all(line.levelname == "WARNING" and "vllm 0.33" in line.getMessage() for line in caplog.records)
+    forget_modules()
+
+
+@pytest.mark.parametrize("module, name, why", [
+    ("weight_utils", "download_weights_from_hf", "is not called with"), ("ep_weight_filter", "should_skip_weight", "is not called with"),
+    ("default_loader.DefaultModelLoader", "_prepare_weights", "has other parameters, (self, source), in _prepare_weights"),
+])  # fmt: skip
+def test_changes_of_vllm(monkeypatch, pretend, caplog, module, name, why):
+    """The interface that they do not concern is still there."""
+    make_stand_ins(monkeypatch)
+    parts = module.split(".")
+    place = sys.modules[f"vllm.model_executor.model_loader.{parts[0]}"]
+    place = getattr(place, parts[1]) if parts[1:] else place
+    monkeypatch.setattr(place, name, lambda self, source: None, raising=False)
+    pretend("vllm", "0.34.0")
+    forget_modules()
+    vllm = importlib.import_module("lmc_integrations.vllm")
+    vllm.register()
+    assert vllm._registered == ({"_vllm_engine"} if name != "should_skip_weight" else {"_vllm_engine", "_vllm_loader"})
+    assert any(why in line.getMessage() for line in caplog.records) == (name != "should_skip_weight")
     forget_modules()
 
 
