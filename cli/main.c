@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: MIT
  *
  * Static variables are only in sys/: the line on the terminal and where messages go (report.c), the
- * progress (progress.c), temporary names (temporary.c), the directory that is held (spot.c), the
- * umask (attributes.c), the hook for lack of memory (memory.c), the pipe to the process that a user
- * waits for (background.c).
+ * progress (progress.c), the temporary output (temporary.c), a number for its name (names.c), the
+ * directory that is held (spot.c), the umask (attributes.c), the hook for lack of memory
+ * (memory.c), the pipe to the process that a user waits for (background.c).
  */
 #define LMC_PTHREADS /* lmc_pool; as in lmc_impl.c */
 #include "args.h"

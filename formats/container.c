@@ -16,15 +16,6 @@ const char *container_name(enum container_kind kind)
     return "plain";
 }
 
-void container_free(struct container *c)
-{
-    free(c->tensors);
-    free(c->views);
-    free(c->shapes);
-    free(c->strings);
-    memset(c, 0, sizeof *c);
-}
-
 static int ends_with(const char *name, const char *suffix)
 {
     const size_t size = strlen(name), length = strlen(suffix);
@@ -132,8 +123,6 @@ int container_is_lfs_pointer(const void *data, size_t size)
     static const char text[] = "version https://git-lfs.github.com/spec/";
     return size >= sizeof text - 1 && memcmp(data, text, sizeof text - 1) == 0;
 }
-
-int container_is_distcp(const char *name) { return ends_with(name, ".distcp"); }
 
 int container_wants_view(const void *data, size_t size, const char *name)
 {

@@ -13,6 +13,15 @@ void container_say(char *error, size_t size, const char *format, ...)
     va_end(list);
 }
 
+void container_free(struct container *c)
+{
+    free(c->tensors);
+    free(c->views);
+    free(c->shapes);
+    free(c->strings);
+    memset(c, 0, sizeof *c);
+}
+
 uint64_t container_number(const unsigned char *p, unsigned size)
 {
     uint64_t x = 0;

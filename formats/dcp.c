@@ -4,6 +4,13 @@
 #include "container_check.h"
 #include "sorted.h"
 
+int container_is_distcp(const char *name)
+{
+    static const char suffix[] = ".distcp";
+    const size_t size = strlen(name), length = sizeof suffix - 1;
+    return size >= length && memcmp(name + size - length, suffix, length) == 0;
+}
+
 /* Reads an entry of storage_data: index and place. */
 static enum container_result read_item_place(struct dcp *d, const struct pickle_link *link)
 {

@@ -263,25 +263,6 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
     return status;
 }
 
-int copy_counted(const struct archive *a, size_t file_number, unsigned char *window,
-                 struct outlet *out, int is_counted)
-{
-    const lmc_file *f = lmc_reader_get_file(a->reader, file_number);
-    uint32_t crc = 0;
-    for (uint64_t at = 0; at < f->size;) {
-        const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
-        const enum lmc_status status = read_counted(a, file_number, at, window, size);
-        if (status != LMC_OK) return fail_damage(a, status, file_number, at);
-        crc = lmc_crc32c(crc, window, size);
-        if (outlet_write(out, window, size)) return CODE_ERROR;
-        at += size;
-        if (is_counted) progress_add(size);
-    }
-    return f->kind == LMC_FILE_DIRECTORY || crc == f->crc
-               ? CODE_OK
-               : fail_damage(a, LMC_ERR_CHECKSUM, file_number, 0);
-}
-
 lmc_snapshot_info snapshot_info(const lmc_reader *reader)
 {
     lmc_snapshot_info info;

@@ -108,11 +108,6 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size);
 
-/* Writes all bytes of a file to an outlet, in pieces of BUFFER_SIZE, and checks them. is_counted:
- * also for progress_add(). A write error is not reported, but only set in the outlet. */
-int copy_counted(const struct archive *a, size_t file_number, unsigned char *window,
-                 struct outlet *out, int is_counted);
-
 /* Sets the fingerprint of a tensor, whose bytes are read from the stream, and its offset to 0. */
 enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes,
                                const lmc_parallel *parallel);
@@ -159,6 +154,11 @@ enum lmc_status probe_snapshot(const char *path, lmc_snapshot_info *info);
 /* -- messages of all verbs that tell which bytes of which tensor are damaged -- */
 
 #define DAMAGE_TEXT 640
+
+/* Writes all bytes of a file to an outlet, in pieces of BUFFER_SIZE, and checks them. is_counted:
+ * also for progress_add(). A write error is not reported, but only set in the outlet. */
+int copy_counted(const struct archive *a, size_t file_number, unsigned char *window,
+                 struct outlet *out, int is_counted);
 
 /* Reports that reading bytes of that file, from `at` on, returned that status, and where the damage
  * is: " (bytes 7471104 to 7602175 of the tensor 'w')", for all adjacent damaged blocks. That reads

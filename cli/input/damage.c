@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "archive.h"
 
+#include "../sys/io.h"
+
 #include "../../include/lmc_salvage.h"
 #include "options.h"
 
@@ -154,4 +156,23 @@ int fail_damage_near(const struct archive *a, enum lmc_status status, size_t num
     char text[DAMAGE_TEXT];
     describe_start(files.get_file(files.user, number), at, text);
     return fail_archive_at(a, status, text);
+}
+
+int copy_counted(const struct archive *a, size_t file_number, unsigned char *window,
+                 struct outlet *out, int is_counted)
+{
+    const lmc_file *f = lmc_reader_get_file(a->reader, file_number);
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < f->size;) {
+        const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
+        const enum lmc_status status = read_counted(a, file_number, at, window, size);
+        if (status != LMC_OK) return fail_damage(a, status, file_number, at);
+        crc = lmc_crc32c(crc, window, size);
+        if (outlet_write(out, window, size)) return CODE_ERROR;
+        at += size;
+        if (is_counted) progress_add(size);
+    }
+    return f->kind == LMC_FILE_DIRECTORY || crc == f->crc
+               ? CODE_OK
+               : fail_damage(a, LMC_ERR_CHECKSUM, file_number, 0);
 }

@@ -83,6 +83,35 @@ char *name_output(const char *from, int is_restoring, const struct options *o)
     return path;
 }
 
+int is_named_snapshot(const char *path)
+{
+    struct stat st;
+    int fd, result, error;
+    if (has_suffix(path) || is_dash(path)) return 1;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return 0;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    result = fd >= 0 && begins_as_snapshot(fd, &error);
+    if (fd >= 0) close(fd);
+    return result;
+}
+
+char *name_target(const char *path, int is_part, const struct options *o, int *code)
+{
+    *code = CODE_OK;
+    if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path)) return NULL;
+    if (o->output && (is_part || is_dash(path) || !goes_into_directory(o)))
+        return copy_without_slashes(o->output);
+    if (!has_suffix(path) && !is_named_snapshot(path)) { /* reported before faults of its name */
+        *code = fail_foreign(path, o);
+        return NULL;
+    }
+    if (!has_suffix(path)) {
+        *code = fail(CODE_ERROR, path, "is not named " SUFFIX "; name the output with -o");
+        return NULL;
+    }
+    return name_output(path, 1, o);
+}
+
 static void add_output(struct operand_list *outputs, const char *from, const struct stat *st,
                        int is_restoring, const struct options *o)
 {

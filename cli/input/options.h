@@ -126,6 +126,13 @@ void say_sizes(const struct options *o, const char *name, uint64_t from, uint64_
  * -o names. NULL: it is to be restored, but its name does not end with .lmc. To be freed. */
 char *name_output(const char *from, int is_restoring, const struct options *o);
 
+/* The path that the snapshot at path is restored to; NULL: standard output. is_part: only a part of
+ * it is restored, below the path of -o. *code: an exit code; errors are reported. To be freed. */
+char *name_target(const char *path, int is_part, const struct options *o, int *code);
+
+/* Whether a later argument of lmc -d is a snapshot, by its name or its content. */
+int is_named_snapshot(const char *path);
+
 /* Whether -r takes an entry of a directory: for compressing, a file that is no .lmc file; else a
  * .lmc file. */
 int is_operand(const struct entry *e, int is_restoring);

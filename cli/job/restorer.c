@@ -216,16 +216,6 @@ static enum lmc_status restore_metadata(void *user, const char *key, const void 
     return LMC_OK;
 }
 
-void complete_attributes(struct attributes *a, const struct stat *input)
-{
-    struct attributes own;
-    if (!input) return;
-    own = attributes_of_stat(input);
-    if (a->has_mode) own.mode = a->mode;
-    if (a->has_mtime) own.mtime = a->mtime;
-    *a = own;
-}
-
 void init_restore(struct restore *r, const char *input, const char *target, const struct options *o)
 {
     memset(r, 0, sizeof *r);

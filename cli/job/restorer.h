@@ -65,10 +65,6 @@ void discard_restore(struct restore *r);
 
 void free_restore(struct restore *r);
 
-/* Sets the owner to that of the .lmc file; also mode and time, if the snapshot has none of these
- * (its source was a pipe). */
-void complete_attributes(struct attributes *a, const struct stat *input);
-
 /* Opens the snapshot at path ("-": standard input). To be closed even after an error. */
 int open_snapshot_source(struct source *s, const char *path, const struct options *o);
 

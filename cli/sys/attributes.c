@@ -36,6 +36,16 @@ struct attributes attributes_of_file(const lmc_file *file)
     return a;
 }
 
+void complete_attributes(struct attributes *a, const struct stat *input)
+{
+    struct attributes own;
+    if (!input) return;
+    own = attributes_of_stat(input);
+    if (a->has_mode) own.mode = a->mode;
+    if (a->has_mtime) own.mtime = a->mtime;
+    *a = own;
+}
+
 static mode_t process_umask;
 
 void read_umask(void)

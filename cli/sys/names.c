@@ -2,6 +2,7 @@
 #include "platform.h"
 
 #include <limits.h>
+#include <time.h>
 
 char *try_join_path(const char *directory, const char *name)
 {
@@ -134,4 +135,31 @@ int is_near(const char *a, const char *b)
     if (*a && strcmp(a + 1, b) == 0) return 1;
     if (*b && strcmp(a, b + 1) == 0) return 1;
     return *a && *b && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
+}
+
+/* -- temporary names -- */
+
+static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+
+void draw_temporary_name(char name[12])
+{
+    static uint64_t number;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    const uint64_t seed[] = {(uint64_t)t.tv_sec, (uint64_t)t.tv_nsec, (uint64_t)getpid(), number++};
+    uint64_t hash = hash_bytes(FNV_START, seed, sizeof seed);
+    memcpy(name, ".lmc-XXXXXX", 12);
+    for (char *x = name + 5; *x; x++, hash /= sizeof characters - 1)
+        *x = characters[hash % (sizeof characters - 1)];
+}
+
+int is_temporary_name(const char *path)
+{
+    for (;; path++) {
+        if (strncmp(path, ".lmc-", 5) == 0 && strcspn(path, "/") == 11 &&
+            strspn(path + 5, characters) == 6)
+            return 1;
+        path = strchr(path, '/');
+        if (!path) return 0;
+    }
 }

@@ -98,6 +98,12 @@ char *join_path(const char *directory, const char *name);
  * that name. To be freed. */
 char *name_side_file(const char *path, const char *suffix);
 
+/* Draws a name for a temporary file or directory: ".lmc-XXXXXX". Does not allocate. */
+void draw_temporary_name(char name[12]);
+
+/* Whether path, or a directory above it, has such a name. */
+int is_temporary_name(const char *path);
+
 #define SUFFIX ".lmc"
 
 /* Whether the name ends with suffix, and is longer. */

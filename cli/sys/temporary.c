@@ -171,31 +171,6 @@ void watch_signals(void)
     else pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
 }
 
-static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-
-void draw_temporary_name(char name[12])
-{
-    static uint64_t number;
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    const uint64_t seed[] = {(uint64_t)t.tv_sec, (uint64_t)t.tv_nsec, (uint64_t)getpid(), number++};
-    uint64_t hash = hash_bytes(FNV_START, seed, sizeof seed);
-    memcpy(name, ".lmc-XXXXXX", 12);
-    for (char *x = name + 5; *x; x++, hash /= sizeof characters - 1)
-        *x = characters[hash % (sizeof characters - 1)];
-}
-
-int is_temporary_name(const char *path)
-{
-    for (;; path++) {
-        if (strncmp(path, ".lmc-", 5) == 0 && strcspn(path, "/") == 11 &&
-            strspn(path + 5, characters) == 6)
-            return 1;
-        path = strchr(path, '/');
-        if (!path) return 0;
-    }
-}
-
 static void name_descriptor(char name[40], int fd) { snprintf(name, 40, "/proc/self/fd/%d", fd); }
 
 /* Whether /proc has a path for the file: only then can link_unnamed() give it a name. */

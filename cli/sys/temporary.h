@@ -41,12 +41,6 @@ void say_last_words(void);
 /* To be called before any other thread is started: all threads inherit the mask. */
 void watch_signals(void);
 
-/* Draws a name. Does not allocate. */
-void draw_temporary_name(char name[12]);
-
-/* Whether path, or a directory above it, has such a name. */
-int is_temporary_name(const char *path);
-
 /* Creates a file without a name in a directory. It vanishes when it is closed, unless
  * link_unnamed() has named it. 0 or errno: the system, or this file system, has no such files. */
 int open_unnamed(int dir, int *fd);

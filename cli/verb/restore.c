@@ -46,23 +46,6 @@ static int remove_snapshot(const struct restore *r, const struct look *look)
     return code == CODE_OK ? remove_unchanged(NULL, r->input, look, NULL, r->o) : code;
 }
 
-char *name_target(const char *path, int is_part, const struct options *o, int *code)
-{
-    *code = CODE_OK;
-    if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path)) return NULL;
-    if (o->output && (is_part || is_dash(path) || !goes_into_directory(o)))
-        return copy_without_slashes(o->output);
-    if (!has_suffix(path) && !is_named_snapshot(path)) { /* reported before faults of its name */
-        *code = fail_foreign(path, o);
-        return NULL;
-    }
-    if (!has_suffix(path)) {
-        *code = fail(CODE_ERROR, path, "is not named " SUFFIX "; name the output with -o");
-        return NULL;
-    }
-    return name_output(path, 1, o);
-}
-
 int restore_file(const char *path, const struct options *o)
 {
     struct restore r;

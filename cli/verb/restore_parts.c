@@ -232,18 +232,6 @@ struct extraction {
     uint64_t n_files, size;
 };
 
-int is_named_snapshot(const char *path)
-{
-    struct stat st;
-    int fd, result, error;
-    if (has_suffix(path) || is_dash(path)) return 1;
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return 0;
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    result = fd >= 0 && begins_as_snapshot(fd, &error);
-    if (fd >= 0) close(fd);
-    return result;
-}
-
 /* Makes the directory that a part is in, after checking that nothing is in the way. New directories
  * get mode and time from the snapshot, if it lists them. */
 static int enter_parent(struct extraction *x, const char *path, int is_directory)

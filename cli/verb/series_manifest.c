@@ -49,14 +49,6 @@ void init_series(struct series *s, const struct options *o)
     s->index = (struct series_index *)zeroed(1, sizeof *s->index);
 }
 
-void forget_order(const struct series *s)
-{
-    for (size_t i = 0; i < SERIES_ORDERS; i++) {
-        free(s->index->by[i]);
-        s->index->by[i] = NULL;
-    }
-}
-
 struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source)
 {
     struct snapshot *e;
@@ -105,59 +97,6 @@ void close_series(struct series *s)
 }
 
 /* -- finding -- */
-
-/* Equal entries stay in the order of the list. */
-static int compare_places(const struct snapshot *x, const struct snapshot *y)
-{
-    return x < y ? -1 : x > y;
-}
-
-/* By fingerprint; of equal ones, the shortest chain first. */
-static int compare_contents(const void *a, const void *b)
-{
-    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
-    const int order = memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
-    if (order) return order;
-    return x->depth != y->depth ? x->depth < y->depth ? -1 : 1 : compare_places(x, y);
-}
-
-static int compare_chains(const void *a, const void *b)
-{
-    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
-    return x->depth != y->depth ? x->depth > y->depth ? -1 : 1 : compare_places(x, y);
-}
-
-static int compare_entries_by_step(const void *a, const void *b)
-{
-    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
-    const int order = x->step && y->step ? compare_steps(x->step, y->step) : !!x->step - !!y->step;
-    return order ? order : compare_places(x, y);
-}
-
-static void find_steps(const struct series *s)
-{
-    const char *highest = NULL;
-    size_t unused;
-    for (size_t i = 0; i < s->n; i++) {
-        struct snapshot *e = &s->list[i];
-        e->step = find_number(e->name, &unused) ? e->name : highest;
-        if (e->state == STATE_KEPT && e->step && (!highest || compare_steps(e->step, highest) > 0))
-            highest = e->step;
-    }
-}
-
-struct snapshot **sort_series(const struct series *s, enum series_order order)
-{
-    static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_contents, compare_chains, compare_named, compare_entries_by_step};
-    struct snapshot ***const list = &s->index->by[order];
-    if (*list) return *list;
-    if (order == BY_STEP) find_steps(s);
-    *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);
-    for (size_t i = 0; i < s->n; i++) (*list)[i] = &s->list[i];
-    qsort((void *)*list, s->n, sizeof **list, compare[order]);
-    return *list;
-}
 
 struct snapshot *find_name(const struct series *s, const char *name)
 {

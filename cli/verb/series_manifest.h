@@ -136,12 +136,6 @@ struct snapshot *find_latest(const struct series *s, enum snapshot_state state);
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
                  struct snapshot **found);
 
-/* All entries in that order; valid until an entry changes. */
-struct snapshot **sort_series(const struct series *s, enum series_order order);
-
-/* To be called when entries have changed: all orders are sorted again when they are needed. */
-void forget_order(const struct series *s);
-
 /* Reads the header and the fingerprint of the snapshot's file, and compares it with the list. */
 void look_at_file(struct snapshot *e);
 
@@ -190,7 +184,13 @@ int remove_temporaries(const struct series *s);
 int lock_out_readers(const struct series *s);
 int let_in_readers(const struct series *s);
 
-/* -- which snapshots need which (series_chain.c) -- */
+/* -- orders, and which snapshots need which (series_chain.c) -- */
+
+/* All entries in that order; valid until an entry changes. */
+struct snapshot **sort_series(const struct series *s, enum series_order order);
+
+/* To be called when entries have changed: all orders are sorted again when they are needed. */
+void forget_order(const struct series *s);
 
 /* Sets the depths of all entries, after look_at_file(). To be called after each change. */
 void measure_series(struct series *s);

@@ -30,13 +30,6 @@ int restore_file(const char *path, const struct options *o);
  * exist, or to standard output, one after another. Only their blocks are read. */
 int restore_parts(const struct options *o);
 
-/* The path that the snapshot at path is restored to; NULL: standard output. is_part: only a part of
- * it is restored, below the path of -o. *code: an exit code; errors are reported. To be freed. */
-char *name_target(const char *path, int is_part, const struct options *o, int *code);
-
-/* Whether a later argument of lmc -d is a snapshot, by its name or its content. */
-int is_named_snapshot(const char *path);
-
 /* Decodes and checks the snapshot at path ("-": standard input). CODE_OK: it is intact. */
 int test_file(const char *path, const struct options *o);
 
