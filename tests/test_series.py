@@ -801,7 +801,7 @@ class Refusals(SeriesCase):
                            (["series", "s", "list", "--rm"], "does not take --rm"), (["series", "s", "gc", "--every", "3"], "does not take"),
                            (["series", "s", "add", "--base", "a", "a"], "does not take"), (["series", "s", "add", "-r", "a"], "does not take"),
                            (["series", "s", "list", "--npy"], "does not take"), (["series", "s", "restore", "--max", "a"], "does not take"),
-                           (["series", "s", "add", "-o", "x", "a"], "does not take"), (["series", "s", "verify", "--json"], "does not take"),
+                           (["series", "s", "add", "-o", "x", "a"], "does not take"), (["series", "s", "gc", "--json"], "does not take"),
                            (["series", "s", "restore", "--dry-run", "a"], "does not take"), (["series", "s", "prune", "--once", "a"], "does not take"),
                            (["series", "s", "add", "--every", "0", "a"], "no number from 1 up"), (["series", "s", "add", "--every", "x", "a"], "no number"),
                            (["series", "s", "add", "--every"], "needs a value"), (["series", "s", "watch", "--settle", "-1", "a"], "no number of seconds"),

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the rules of CONTRIBUTING.md for the command: a layer includes only files of itself and of
-lower layers, only the verb series includes or calls other verbs (and mount those functions of
-series that read its list), no file uses private names of lmc.h, and a source file includes its own
-header first. Below all layers is formats/, which includes only itself and the C library: no I/O,
-nothing of POSIX. None of them, nor the packages of Python, knows magics or offsets of the format.
+"""Checks the rules of CONTRIBUTING.md for the command: a layer includes only files of itself and
+of lower layers, only the verb series includes or calls other verbs (and mount those functions
+of series that read its list), no file uses private names of lmc.h, and a source file includes
+its own header first. Inside a layer no functions of two files call each other in a circle.
+Below all layers is formats/, which includes only itself and the C library: no I/O, nothing of
+POSIX. None of them, nor the packages of Python, knows magics or offsets of the format.
 
     tools/check_layers_cli.py [DIRECTORY]     (default: cli/, beside which formats/ is)
 """
@@ -113,6 +114,52 @@ def faults_of_format(path, text):
     yield from private_names(text)
 
 
+# A base is searched for while another one is prepared, which may be a copy of a damaged one: these
+# four call each other.
+KNOT = {"base.c", "find_base.c", "stand_in.c", "shards.c"}
+
+
+def without_texts(text):
+    """C without comments and strings."""
+    return re.sub(r'/\*.*?\*/|"(?:[^"\\]|\\.)*"', " ", text, flags=re.S)
+
+
+def find_circles(texts):
+    """texts: {path: C} of one layer -> sets of files that call each other in a circle"""
+    owners = {name: path for path, text in texts.items() for name in functions(text)}
+    calls = {path: {owners[word] for word in set(re.findall(r"\w+", text)) if word in owners}
+             for path, text in texts.items()}
+    reached = {}
+    for path in calls:
+        found, more = set(), [x for x in calls[path] if x != path]
+        while more:
+            found.add(more[-1])
+            more += calls[more.pop()] - found
+        reached[path] = found
+    return {frozenset(x for x in reached[path] if path in reached[x])
+            for path in calls if path in reached[path]}
+
+
+def check_circles(top):
+    """-> the number of circles"""
+    tried = {"a.c": "int f(void)\n{\n g(); }", "b.c": "int g(void)\n{\n h(); }",
+             "c.c": "int h(void)\n{\n f(); }", "d.c": "int k(void)\n{\n f(); }"}
+    if find_circles(tried) != {frozenset(["a.c", "b.c", "c.c"])}:
+        raise SystemExit("a circle is not found")
+    n = 0
+    for at, _, names in os.walk(top):
+        texts = {}
+        for name in names:
+            if name.endswith(".c"):
+                with open(os.path.join(at, name), encoding="utf-8") as file:
+                    texts[name] = without_texts(file.read())
+        for circle in find_circles(texts):
+            if not KNOT.issuperset(circle):
+                n += 1
+                print("%s: in a circle: %s" % (at, ", ".join(sorted(circle))))
+    return n
+
+
 def check(top, say_faults):
     """-> files, faults"""
     n_files = n_faults = 0
@@ -182,6 +229,7 @@ def main():
     n_known = check_format()
     n_files, n_faults = check(CLI, faults)
     n_formats, n_more = check(FORMATS, faults_of_format)
+    n_more += check_circles(CLI) + check_circles(FORMATS)
     print("%d files, %d faults" % (n_files + n_formats, n_faults + n_more))
     return n_known + n_faults + n_more != 0 or n_files < 50 or n_formats < 8
 

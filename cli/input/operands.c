@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "options.h"
 
+#include "archive.h"
+
 #include "../sys/output.h"
 
 /* An input file, or an output, which may not exist yet. */
