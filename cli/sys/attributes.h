@@ -25,8 +25,8 @@ struct attributes attributes_of_stat(const struct stat *st);
 /* The attributes that the snapshot stores for a file. */
 struct attributes attributes_of_file(const lmc_file *file);
 
-/* For a file that a snapshot restores. input: of the .lmc file, whose owner the file gets; also mode
- * and time, if the snapshot has none of these (its source was a pipe). NULL: nothing changes. */
+/* For a file that is restored. input: of the .lmc file, whose owner it gets; also mode and time, if
+ * the snapshot has none of these (its source was a pipe). NULL: nothing changes. */
 void complete_attributes(struct attributes *a, const struct stat *input);
 /* The same for a directory. If no mode is stored, it is that of a new directory. */
 struct attributes attributes_of_directory(const lmc_file *file);
