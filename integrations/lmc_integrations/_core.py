@@ -3,10 +3,11 @@ pyproject.toml names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO, Any, cast
 
-from lmc_codec import Reader, TensorInfo, _arrays, _chunks, _lmc
+from lmc_codec import Reader, TensorInfo, _arrays, _chunks, _lmc, _saving
 from lmc_codec.__main__ import command
 from lmc_codec._arguments import count_threads, level_number
 from lmc_codec._base import take_base
@@ -15,11 +16,12 @@ from lmc_codec._chain import _look_at as look_at
 from lmc_codec._chain import _measure as measure_depths
 from lmc_codec._lmc import printable
 from lmc_codec._new_file import NewFile, attempt, sync_directory, sync_file
+from lmc_codec._saving import Saving
 from lmc_codec._writer import write_all
 
 __all__ = [
-    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "attempt", "command", "count_threads", "decode_on_gpu", "level_number", "look_at",
-    "measure_depths", "open_stored", "printable", "sync_directory", "sync_file", "take_base", "write_all"
+    "Link", "NewFile", "Saving", "_arrays", "_chunks", "_lmc", "_saving", "attempt", "command", "copy_state", "count_threads", "decode_on_gpu",
+    "level_number", "look_at", "measure_depths", "open_stored", "printable", "sync_directory", "sync_file", "take_base", "write_all"
 ]  # fmt: skip
 
 
@@ -34,3 +36,10 @@ def open_stored(reader: Reader) -> IO[bytes]:
     from lmc_codec._checkpoint import Stored
 
     return cast(IO[bytes], Stored(reader))
+
+
+def copy_state(state: Any, quantises: bool) -> Callable[..., None]:
+    """Copies what torch.save() writes of it. The result, called with a path and options of lmc_codec.Writer, saves that once."""
+    from lmc_codec._checkpoint import Copy, save_copy
+
+    return partial(save_copy, Copy(state, quantises))

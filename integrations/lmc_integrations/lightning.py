@@ -16,6 +16,7 @@ from typing import Any
 
 from lmc_codec.torch import load_checkpoint
 
+from ._core import _saving
 from ._hosts import Host
 from .series import Series
 
@@ -35,12 +36,12 @@ __all__ = ["ModelCheckpoint", "SeriesIO"]
 @host.extends
 class SeriesIO(TorchCheckpointIO):
     """Trainer(plugins=[SeriesIO()]): files *.lmc are snapshots of the series in their directory; torch writes the others.
-    options: of lmc_integrations.series.Series."""
+    wait=False: a thread codes a copy of the checkpoint while the training goes on. options: of lmc_integrations.series.Series."""
 
-    def __init__(self, **options: Any):
+    def __init__(self, *, wait: bool = True, **options: Any):
         super().__init__()
         Series(".", **options)  # checks the options
-        self._options = options
+        self._wait, self._options = wait, options
 
     def _series(self, path: Any) -> Series:
         return Series(Path(path).parent, **self._options)
@@ -48,7 +49,7 @@ class SeriesIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         if not str(path).endswith(".lmc") or storage_options is not None:
             return super().save_checkpoint(checkpoint, path, storage_options)
-        self._series(path).save(Path(path).stem, checkpoint)
+        self._series(path).save(Path(path).stem, checkpoint, wait=self._wait)
 
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
         if not str(path).endswith(".lmc"):
@@ -63,6 +64,10 @@ class SeriesIO(TorchCheckpointIO):
             return super().remove_checkpoint(path)
         self._series(path).forget(Path(path).stem)
 
+    def teardown(self) -> None:
+        """At the end of a training: waits for the last checkpoint, and raises its error."""
+        _saving.settle()
+
 
 class _CallbackIO(SeriesIO):
     """Replaces TorchCheckpointIO while a ModelCheckpoint saves."""
@@ -70,17 +75,18 @@ class _CallbackIO(SeriesIO):
 
 @host.extends
 class ModelCheckpoint(callbacks.ModelCheckpoint):
-    """Lightning's ModelCheckpoint, with options of lmc_integrations.series.Series: every, level, threads, quantize. If
-    SeriesIO is a plugin, its options are used instead."""
+    """Lightning's ModelCheckpoint, with options of lmc_integrations.series.Series: every, level, threads, quantize; and wait, of
+    SeriesIO. If SeriesIO is a plugin, its options are used instead."""
 
     FILE_EXTENSION = ".lmc"
 
     def __init__(
-        self, *args: Any, every: int | None = None, level: Any = 0, threads: int | None = None, quantize: Any = None, **options: Any
+        self, *args: Any, every: int | None = None, level: Any = 0, threads: int | None = None, quantize: Any = None, wait: bool = True,
+        **options: Any
     ):
         super().__init__(*args, **options)
         keep = max(1, self.save_top_k) if self.save_top_k >= 0 else None
-        self._io = _CallbackIO(keep=keep, every=every, level=level, threads=threads, quantize=quantize)
+        self._io = _CallbackIO(wait=wait, keep=keep, every=every, level=level, threads=threads, quantize=quantize)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         strategy = trainer.strategy

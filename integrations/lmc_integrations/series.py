@@ -21,15 +21,16 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import lmc_codec
 from lmc_codec import CorruptError, LMCError, NotFoundError
 
-from ._core import Link, NewFile, _lmc, look_at, measure_depths, printable, sync_directory
+from ._core import Link, NewFile, Saving, _lmc, _saving, copy_state, look_at, measure_depths, printable, sync_directory
 
 __all__ = ["Series"]
 
@@ -200,7 +201,8 @@ class Series:
     level, threads, quantize: of lmc_codec.Writer; "*.exp_avg*=bits:8" quantises moments and keeps all else exactly.
 
     If all are kept, each is a delta against the one before; else against the first of its chain, so that no other file must
-    stay for it. Only one process at a time changes a series; others wait.
+    stay for it. Only one process at a time changes a series; others wait. While a save of this process goes on in a thread
+    (wait=False), what is forgotten is forgotten after it, unless it fails, and all other methods wait for it.
     """
 
     def __init__(
@@ -231,6 +233,7 @@ class Series:
 
     def names(self) -> list[str]:
         """Names of the kept snapshots whose files are there, the latest one last."""
+        _saving.await_end()
         if not self.directory.is_dir():
             return []
         found = _List(self.directory)
@@ -243,6 +246,8 @@ class Series:
 
     def path(self, name: str | None = None) -> Path:
         """The path of a snapshot, which need not exist; without a name, of the last one."""
+        if name is None:
+            _saving.await_end()
         names = [name] if name is not None else _List(self.directory).in_steps(KEPT) if self.directory.is_dir() else []
         if not names:
             raise NotFoundError(printable(f"{self.directory}: no snapshot is there yet"))
@@ -253,6 +258,7 @@ class Series:
 
     def _find(self, name: str | None) -> Path:
         """The path of a snapshot, whose file is the one that was added."""
+        _saving.await_end()
         path = self.path(name)
         if self.directory.is_dir():
             _List(self.directory).check(path.name[:-4])
@@ -260,23 +266,55 @@ class Series:
 
     # -- adding --
 
-    def save(self, name: str, state: Any) -> Path:
-        """Adds an object as torch.save() saves it. A snapshot of that name is replaced when the new one is complete."""
+    @overload
+    def save(self, name: str, state: Any, *, wait: Literal[True] = True) -> Path: ...
+
+    @overload
+    def save(self, name: str, state: Any, *, wait: Literal[False]) -> Saving: ...
+
+    @overload
+    def save(self, name: str, state: Any, *, wait: bool) -> Path | Saving: ...
+
+    def save(self, name: str, state: Any, *, wait: bool = True) -> Path | Saving:
+        """Adds an object as torch.save() saves it. A snapshot of that name is replaced when the new one is complete.
+        wait=False: copies the state, and returns; a thread adds it (lmc_codec.torch.save_checkpoint())."""
         from lmc_codec.torch import save_checkpoint
 
-        return self._add(name, lambda path, base: save_checkpoint(state, path, base=base, **self._how))
+        self.path(name)
+        if wait:
+            _saving.settle()
+            return self._add(name, lambda path, base: save_checkpoint(state, path, base=base, **self._how))
+        with _saving.turn():
+            save_copy = copy_state(state, self._how["quantize"] is not None)
+            return _saving.begin(partial(self._add, name, lambda path, base: save_copy(path, base=base, **self._how)))
 
-    def add(self, name: str, source: str | os.PathLike[str], *, verify: bool = False) -> Path:
-        """Adds the files of a directory. Finds the tensors of torch.save() and safetensors. verify: reads all back."""
+    @overload
+    def add(self, name: str, source: str | os.PathLike[str], *, verify: bool = False, wait: Literal[True] = True) -> Path: ...
+
+    @overload
+    def add(self, name: str, source: str | os.PathLike[str], *, verify: bool = False, wait: Literal[False]) -> Saving: ...
+
+    @overload
+    def add(self, name: str, source: str | os.PathLike[str], *, verify: bool = False, wait: bool) -> Path | Saving: ...
+
+    def add(self, name: str, source: str | os.PathLike[str], *, verify: bool = False, wait: bool = True) -> Path | Saving:
+        """Adds the files of a directory. Finds the tensors of torch.save() and safetensors. verify: reads all back.
+        wait=False: in a thread; the files must not change until it has ended."""
+        source = Path(source).absolute()
 
         def write(path: Path, base: Path | None) -> None:
             with lmc_codec.Writer(path, base=base, **self._how) as w:
-                for file in sorted(x for x in Path(source).rglob("*") if not x.is_dir()):
+                for file in sorted(x for x in source.rglob("*") if not x.is_dir()):
                     w.add_file(file, file.relative_to(source).as_posix())
             if verify:
                 lmc_codec.verify(path, base="auto")
 
-        return self._add(name, write)
+        self.path(name)
+        if wait:
+            _saving.settle()
+            return self._add(name, write)
+        with _saving.turn():
+            return _saving.begin(partial(self._add, name, write))
 
     def _choose_base(self, found: _List) -> Path | None:
         """The last snapshot that can be restored, or (with keep) the first one of its chain."""
@@ -342,6 +380,9 @@ class Series:
 
     def forget(self, *names: str) -> None:
         """Marks these snapshots as forgotten."""
+        _saving.do_after(partial(self._forget, names))
+
+    def _forget(self, names: Iterable[str]) -> None:
         with self._change() as found:
             for name in set(names).intersection(found.names(KEPT)):
                 found.entries[name]["state"] = FORGOTTEN
@@ -349,10 +390,13 @@ class Series:
     def rotate(self, *protected: str) -> None:
         """Forgets the lowest steps until `keep` are left, but never the last one, the one added last, and the protected ones."""
         if self._keep is not None:
-            names = self.names()
-            added = _List(self.directory).names(KEPT) if names else []
-            old = [name for name in names[:-1] if name not in (*protected, added[-1])]
-            self.forget(*old[: max(0, len(names) - self._keep)])
+            _saving.do_after(partial(self._rotate, self._keep, protected))
+
+    def _rotate(self, keep: int, protected: tuple[str, ...]) -> None:
+        names = self.names()
+        added = _List(self.directory).names(KEPT) if names else []
+        old = [name for name in names[:-1] if name not in (*protected, added[-1])]
+        self._forget(old[: max(0, len(names) - keep)])
 
     def _collect(self, found: _List, lock: Any) -> None:
         """Removes files that nothing needs, unless somebody reads the series now, as `lmc series restore` does."""

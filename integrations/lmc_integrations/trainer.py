@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch.distributed as dist
 
 from lmc_codec import NotFoundError
 
-from ._core import printable
+from ._core import _saving, printable
 from ._hosts import Host
 from .series import Series
 
@@ -38,9 +39,10 @@ SHARDS = ("*.distcp", "pytorch_model_fsdp*", "global_step*", "rank*-of-*")  # of
 @host.extends
 class SeriesCallback(TrainerCallback):  # type: ignore[misc]
     """args: the TrainingArguments. Their save_total_limit and the best model decide which checkpoints are kept. directory:
-    of the series; None: OUTPUT_DIR/series. options: of lmc_integrations.series.Series: every, level, threads, quantize."""
+    of the series; None: OUTPUT_DIR/series. wait=False: a thread takes the checkpoint into the series while the training goes on;
+    the next evaluation or checkpoint waits for it. options: of lmc_integrations.series.Series: every, level, threads, quantize."""
 
-    def __init__(self, args: Any, directory: str | os.PathLike[str] | None = None, **options: Any):
+    def __init__(self, args: Any, directory: str | os.PathLike[str] | None = None, *, wait: bool = True, **options: Any):
         if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None) or args.save_on_each_node:
             raise ValueError("FSDP, DeepSpeed, save_on_each_node: of shards no series is made: see lmc_integrations.dcp")
         if args.push_to_hub and args.hub_strategy in ("checkpoint", "all_checkpoints"):
@@ -48,7 +50,7 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
         self._output = Path(args.output_dir)
         limit = args.save_total_limit
         self.series = Series(directory or self._output / "series", keep=limit if limit and limit > 0 else None, **options)
-        self._args = args
+        self._args, self._wait = args, wait
         self._is_equal: dict[str, bool] = {}  # by name: whether the directory there has what the snapshot has
 
     def restore(self, name: str | None = None) -> str | None:
@@ -80,9 +82,21 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
         directory = self._output / f"checkpoint-{state.global_step}"
         if any(next(directory.rglob(shard), None) for shard in SHARDS):
             raise ValueError(f"{directory}: is made of shards, of which no series is made: see lmc_integrations.dcp")
-        self.series.add(directory.name, directory, verify=True)
-        self._is_equal[directory.name] = True
-        self._drop(Path(state.best_model_checkpoint or ".").name, args.load_best_model_at_end)
+        # after the last one the Trainer may remove directories at any time
+        self.series.add(directory.name, directory, verify=True, wait=self._wait or control.should_training_stop)
+        best, is_needed = Path(state.best_model_checkpoint or ".").name, args.load_best_model_at_end
+        _saving.do_after(partial(self._finish, directory.name, best, is_needed))
+
+    def _finish(self, name: str, best: str, is_needed: bool) -> None:
+        self._is_equal[name] = True
+        self._drop(best, is_needed)
+
+    def _settle(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
+        """Before the Trainer saves: it may remove the directory that is being read."""
+        if state.is_world_process_zero and (control.should_save or control.should_evaluate):
+            _saving.settle()
+
+    on_step_end = on_epoch_end = _settle
 
     def _drop(self, best: str, is_needed: bool) -> None:
         """Removes directories that have a snapshot, except the best one if the Trainer loads it at the end. The name of one
@@ -101,6 +115,8 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
         self.series.rotate(best)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
+        if state.is_world_process_zero:
+            _saving.settle()
         best = Path(state.best_model_checkpoint or ".").name
         if state.is_world_process_zero and args.save_total_limit == 1 and best in self.series.names():
             self.series.forget(*(name for name in self.series.names() if name != best))  # as the Trainer does

@@ -108,6 +108,22 @@ def test_rotation_is_lightnings(tmp_path, options):
         assert fit(tmp_path / "ours", "last", **options)[0].seen == fit(tmp_path / "theirs", "last", **plain)[0].seen
 
 
+def test_saving_in_a_thread(tmp_path):
+    """The snapshots are those of wait=True, also after rotation; the end of the training waits, and raises errors."""
+    options = {"monitor": "loss", "save_top_k": 4, "save_last": True, "steps": 16}
+    fit(tmp_path / "a", **options)
+    fit(tmp_path / "b", wait=False, **options)
+    a, b = Series(tmp_path / "a"), Series(tmp_path / "b")
+    assert set(a.names()) == set(b.names()) and len(a.names()) == 5
+    for name in a.names():
+        x, y = a.load(name), b.load(name)
+        assert all(torch.equal(x["state_dict"][k], y["state_dict"][k]) for k in x["state_dict"])
+    trainer, model, data, callback = make(tmp_path / "c", wait=False, steps=2)
+    callback._io._options["level"] = "none"
+    with pytest.raises(ValueError, match="none"):
+        trainer.fit(model, data)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_two_ranks(tmp_path):
     options = {"strategy": "ddp_fork", "devices": 2}

@@ -6,6 +6,7 @@ import random
 import resource
 import subprocess
 import sys
+import threading
 
 import lmc_codec
 import pytest
@@ -88,6 +89,77 @@ def test_rotation(tmp_path):
         few.rotate()
     assert {x[1] for x in listed(tmp_path / "few").values()} == {"anchor"}
     assert sorted(x.name for x in (tmp_path / "few").glob("*.lmc")) == ["2.lmc", "3.lmc", "4.lmc"]
+
+
+class Held(threading.Event):
+    """Takes the place of Series._choose_base, where the thread waits."""
+
+    def __call__(self, found):
+        assert self.wait(60)
+        return self.choose(found)
+
+
+def hold(series):
+    held = Held()
+    held.choose, series._choose_base = series._choose_base, held
+    return held
+
+
+def test_saving_in_a_thread(tmp_path):
+    """The files are those of wait=True, and what comes next finds the snapshot."""
+    ours, theirs = Series(tmp_path / "ours", every=4), Series(tmp_path / "theirs", every=4)
+    for n in range(6):
+        state = state_of(n)
+        theirs.save(f"step-{n}", state)
+        saving = ours.save(f"step-{n}", state, wait=False)
+        state["w"].zero_()
+        if n % 2:
+            saving.wait()
+        else:
+            check(ours, None, n)
+    assert ours.names() == theirs.names()
+    for name in ours.names():
+        assert ours.path(name).read_bytes() == theirs.path(name).read_bytes()
+    held = hold(ours)
+    ours.save("step-6", state_of(6), wait=False)
+    assert not ours.path("step-6").exists()
+    threading.Timer(0.1, held.set).start()
+    assert ours.path().stem == "step-6"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.json").write_text("{}")
+    ours.add("step-7", tmp_path / "a", verify=True, wait=False)
+    ours.restore("step-7", tmp_path / "b")
+    assert (tmp_path / "b" / "x.json").read_text() == "{}"
+    command("series", tmp_path / "ours", "verify")
+
+
+def test_forgetting_comes_after_the_save(tmp_path):
+    """It does not wait, and a save that fails forgets nothing."""
+    series = Series(tmp_path, keep=2)
+    for n in range(2):
+        series.save(f"{n}", state_of(n))
+    held = hold(series)
+    saving = series.save("2", state_of(2), wait=False)
+    series.forget("0")
+    series.rotate()
+    assert not saving.done and sorted(x.name for x in tmp_path.glob("*.lmc")) == ["0.lmc", "1.lmc"]
+    held.set()
+    saving.wait()
+    assert series.names() == ["1", "2"] and not (tmp_path / "0.lmc").exists()
+
+    def fail(found):
+        raise OSError("no space")
+
+    series._choose_base = fail
+    series.save("3", state_of(3), wait=False)
+    series.forget("1")
+    series.rotate()
+    assert series.names() == ["1", "2"]
+    with pytest.raises(OSError, match="no space"):
+        series.save("3", state_of(3))
+    with pytest.raises(ValueError, match="cannot name a snapshot"):
+        series.save("a/b", state_of(3), wait=False)
+    assert series.names() == ["1", "2"] and not list(tmp_path.glob(".lmc-*"))
 
 
 def test_directories(tmp_path):

@@ -146,6 +146,22 @@ def test_rotation_is_the_trainers(tmp_path, arguments):
             assert x == y
 
 
+@pytest.mark.parametrize("arguments", [{}, {"save_total_limit": 1, **EVALUATES, **WORSE}])
+def test_saving_in_a_thread(tmp_path, arguments):
+    """As with wait=True: the same snapshots, and no directory is left that has one."""
+    for where, wait in (("a", True), ("b", False)):
+        trainer, callback = make_trainer(tmp_path / where, options={"wait": wait}, **arguments)
+        trainer.train()
+    a, b = (Series(tmp_path / x / "series") for x in "ab")
+    assert a.names() == b.names()
+    for name in a.names():
+        for x, series in (("a", a), ("b", b)):
+            series.restore(name, tmp_path / "out" / x)
+        for file in ("model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"):
+            assert (tmp_path / "out" / "a" / file).read_bytes() == (tmp_path / "out" / "b" / file).read_bytes()
+    assert sorted(x.name for x in (tmp_path / "a").iterdir()) == sorted(x.name for x in (tmp_path / "b").iterdir())
+
+
 @pytest.mark.filterwarnings("ignore:.*has a lower number")
 def test_the_best_one_comes_back(tmp_path):
     """Resumes on a machine that has only the series, in the middle of the training."""

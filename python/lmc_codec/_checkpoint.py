@@ -2,6 +2,7 @@
 
 torch.save() runs twice: first to learn where it puts each tensor, then to code what it writes. So no large tensor is in
 memory twice, and `lmc -d` restores the exact file of torch.save(). As always, torch.load() decides what may be in it.
+With wait=False it runs once, to memory, which a thread codes.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ import operator
 import os
 import warnings
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from functools import lru_cache, partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
 from . import _arrays, _lmc
+from ._arguments import check_progress
 from ._base import starts_safetensors
 from ._errors import CancelledError, ChangedError, NotFoundError
 from ._lmc import printable
 from ._reader import open as open_reader
+from ._saving import Saving, begin, settle, turn
 from ._writer import Writer, count_own_frames
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 PIECE = 4 << 20  #: bytes that are read at once: a block of a delta, or each small tensor would decode the block again
 N_PIECES = 3  #: pieces that are kept: of the directory of a ZIP archive, and of the entries that it names
+COPIED = 1 << 20, 64 << 20  #: bytes of the first piece of a copied state, and of the largest one, which a larger tensor exceeds
 LARGE = 1 << 14  #: a write of at least so many bytes may be a tensor; other bytes come in smaller writes
 
 
@@ -69,6 +73,51 @@ class _Layout:
             if first < last:
                 result[first - offset : last - offset] = piece[first - start : last - start]
         return bytes(result)
+
+
+class Copy(_Layout):
+    """All that torch.save() writes of an object, in pieces of memory; what it writes at once is in one of them. quantises: for a
+    Writer that does so."""
+
+    def __init__(self, obj: Any, quantises: bool):
+        super().__init__()
+        self._copied: deque[tuple[int, memoryview]] = deque()  # first byte, and bytes; in order
+        self._free = memoryview(b"")  # the rest of the memory of the last one
+        self.moments = {name: (tuple(t.shape), t.numel() * t.element_size()) for name, t in _find_moments(obj).items()} if quantises else {}
+        _save(obj, self)
+        self._end_piece()
+
+    def _end_piece(self) -> None:
+        if self._copied:
+            at, memory = self._copied.pop()
+            self._copied.append((at, memory[: self.size - at]))
+
+    def write(self, data: Any) -> int:
+        with memoryview(data).cast("B") as view:
+            if len(view) > len(self._free):
+                self._end_piece()
+                size = max(len(view), min(max(COPIED[0], self.size), COPIED[1]))
+                self._free = memoryview(_lmc.new_memory(size))
+                self._copied.append((self.size, self._free))
+            self._free[: len(view)] = view
+            self._free = self._free[len(view) :]
+            return super().write(view)
+
+    def take(self) -> Iterator[memoryview]:
+        """All bytes; each piece is freed when the next one is taken."""
+        while self._copied:
+            yield self._copied.popleft()[1]
+
+    def find(self, at: int, size: int) -> memoryview | None:
+        """Bytes that are side by side in memory."""
+        for start, piece in self._copied:
+            if start <= at and at + size <= start + len(piece):
+                return piece[at - start : at - start + size]
+        return None
+
+    def clear(self) -> None:
+        self._copied.clear()
+        self._free = memoryview(b"")
 
 
 class _Sink:
@@ -139,6 +188,35 @@ class Stored(io.RawIOBase):
             out, offset = out[len(part) :], offset + len(part)
 
 
+class _Counted:
+    """Calls progress() with the bytes that torch.load() has read, some of them twice."""
+
+    def __init__(self, file: io.BufferedReader, total: int, progress: Progress):
+        self._file, self._total, self._progress, self._done = file, total, progress, 0
+        self.seek, self.tell = file.seek, file.tell
+
+    def count(self, n: int) -> None:
+        done = min(self._done + n, self._total)
+        if done > self._done:
+            self._done = done
+            self._progress(done, self._total)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = self._file.read(size)
+        self.count(len(data))
+        return data
+
+    def readinto(self, buffer: Any, /) -> int:
+        n = self._file.readinto(buffer)
+        self.count(n)
+        return n
+
+    def readline(self, size: int = -1, /) -> bytes:
+        data = self._file.readline(size)
+        self.count(len(data))
+        return data
+
+
 def _call_torch(function: Callable[..., Any], file: Any, *methods: str, **options: Any) -> Any:
     """Calls a function of torch with these methods of a file. torch hides their exceptions: the first one is raised."""
     errors: list[BaseException] = []
@@ -201,6 +279,35 @@ def _named(obj: Any, prefix: str = "", above: tuple[int, ...] = ()) -> Iterator[
             yield from _named(value, f"{prefix}.{i}" if prefix else str(i), (*above, id(obj)))
 
 
+def _find_moments(obj: Any) -> dict[str, torch.Tensor]:
+    """Tensors that may be quantised. One with a second name must not change under that name."""
+    found = {name: t for name, t in _named(obj) if _has_plain_bytes(t)}
+    n_names = Counter(t.untyped_storage().data_ptr() for t in found.values())
+    return {name: t for name, t in found.items() if n_names[t.untyped_storage().data_ptr()] == 1}
+
+
+def _find_rows(layout: _Layout, path: Any) -> list[Any]:
+    rows, why = _lmc.find_tensors(layout.read_at, layout.size, "")
+    if why is not None:
+        text = f"{os.fsdecode(path)}: its tensors have no names, and no deltas of their own: {why}"
+        warnings.warn(printable(text), stacklevel=count_own_frames())
+    return [x for x in rows if x[4] >= 2048 or x[1] != "BYTES" or x[0][:1] != "@"]  # so few arrays are the same base
+
+
+@overload
+def save_checkpoint(
+    obj: Any, path: str | os.PathLike[str], *, base: Any = None, level: Level = 0, threads: int | None = None, quantize: Any = None,
+    progress: Progress | None = None, wait: Literal[True] = True
+) -> None: ...
+
+
+@overload
+def save_checkpoint(
+    obj: Any, path: str | os.PathLike[str], *, base: Any = None, level: Level = 0, threads: int | None = None, quantize: Any = None,
+    progress: Progress | None = None, wait: Literal[False]
+) -> Saving: ...
+
+
 def save_checkpoint(
     obj: Any,
     path: str | os.PathLike[str],
@@ -210,32 +317,39 @@ def save_checkpoint(
     threads: int | None = None,
     quantize: Any = None,
     progress: Progress | None = None,
-) -> None:
+    wait: bool = True,
+) -> Saving | None:
     """Saves an object as torch.save() does: a state of model, optimizer, scheduler, counters, nested in any way.
 
     base: the path of an earlier checkpoint or a safetensors file, against which this becomes a delta. quantize: rules that
     say which tensors may lose how much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01", for tensors on the CPU in
     dicts, lists and tuples. The file appears at `path` when it is complete. The state must not change meanwhile.
+
+    wait=False: copies what torch.save() writes, and returns; a thread codes the copy. The state may change then. wait() of
+    the result waits for the file. Each save first waits for the one before, and raises its error if nobody has seen it.
     """
-    # the Writer comes first, because it refuses paths that cannot be written
-    with Writer(path, base=base, level=level, threads=threads, quantize=quantize, progress=progress) as writer:
+    how = {"base": base, "level": level, "threads": threads, "quantize": quantize, "progress": progress}
+    if not wait:
+        with turn():
+            writer = Writer(path, **how)  # first, because it refuses paths that cannot be written
+            try:
+                copy = Copy(obj, quantize is not None)
+            except BaseException:
+                writer.abort()
+                raise
+            return begin(partial(_write_copy, writer, path, copy), writer.abort)
+    settle()
+    with Writer(path, **how) as writer:
         layout = _Layout()
         (_save_without_sums if quantize is None else _save)(obj, layout)  # what quantising reads back must be right
-        rows, why = _lmc.find_tensors(layout.read_at, layout.size, "")
-        rows = [x for x in rows if x[4] >= 2048 or x[1] != "BYTES" or x[0][:1] != "@"]  # so few arrays are the same base
-        if why is not None:
-            text = f"{os.fsdecode(path)}: its tensors have no names, and no deltas of their own: {why}"
-            warnings.warn(printable(text), stacklevel=count_own_frames())
+        rows = _find_rows(layout, path)
         buffers = {}
-        if quantize is not None:
-            found = {name: t for name, t in _named(obj) if _has_plain_bytes(t)}
-            n_names = Counter(t.untyped_storage().data_ptr() for t in found.values())
-            for name, _, shape, _, size in rows:
-                # a tensor with a second name must not change under that name
-                if name in found and tuple(found[name].shape) == shape and n_names[found[name].untyped_storage().data_ptr()] == 1:
-                    x = _arrays.describe(found[name].detach())
-                    if x.nbytes == size:
-                        buffers[name] = x.buffer
+        found = {} if quantize is None else _find_moments(obj)
+        for name, _, shape, _, size in rows:
+            if name in found and tuple(found[name].shape) == shape:
+                x = _arrays.describe(found[name].detach())
+                if x.nbytes == size:
+                    buffers[name] = x.buffer
 
         def write_file(write: Callable[[Any], None]) -> None:
             changed = ChangedError(f"{writer._path or 'the checkpoint'}: the state changed while it was saved")
@@ -244,6 +358,29 @@ def save_checkpoint(
             sink.finish()
 
         writer._add_known("", layout.size, rows, buffers, write_file, layout.pieces)
+    return None
+
+
+def save_copy(copy: Copy, path: Any, **how: Any) -> None:
+    """save_checkpoint() of what was copied before. how: of Writer."""
+    _write_copy(Writer(path, **how), path, copy)
+
+
+def _write_copy(writer: Writer, path: Any, copy: Copy) -> None:
+    try:
+        with writer:
+            rows = _find_rows(copy, path)
+            places = {name: (at, size) for name, _, shape, at, size in rows if copy.moments.get(name) == (shape, size)}
+            found = {name: copy.find(*place) for name, place in places.items()}
+            buffers = {name: x for name, x in found.items() if x is not None}
+
+            def write_file(write: Callable[[Any], None]) -> None:
+                for piece in copy.take():
+                    write(piece)
+
+            writer._add_known("", copy.size, rows, buffers, write_file, copy.pieces)
+    finally:
+        copy.clear()  # a traceback may be kept
 
 
 def load_checkpoint(
@@ -254,12 +391,15 @@ def load_checkpoint(
     weights_only: bool = True,
     threads: int | None = None,
     storage_options: dict[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Any:
     """Loads what save_checkpoint() has saved, or any single file of torch.save() that lmc has compressed.
 
     base: of a delta; "auto" looks for it beside the file, where a run has its states: load_file(), which takes files from
-    anywhere, does so only if told. map_location, weights_only: as for torch.load().
+    anywhere, does so only if told. map_location, weights_only: as for torch.load(). progress: called with the bytes of the
+    file of torch.save() that were read, and all of them.
     """
+    check_progress(progress)
     with open_reader(path, base=base, threads=threads, storage_options=storage_options) as reader:
         files = [file for file in reader.files if not file.is_directory]
         if len(files) != 1:
@@ -271,5 +411,9 @@ def load_checkpoint(
         start = buffered.peek(10)
         if starts_safetensors(start[:10]) or not start.startswith((b"PK\3\4", b"\x80")):  # the size of a safetensors header may begin so, too
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has no file of torch.save(): load_file() reads other tensors")
+        file = buffered if progress is None else _Counted(buffered, files[0].size, progress)
         methods = "read", "readinto", "readline", "seek", "tell"
-        return _call_torch(torch.load, buffered, *methods, map_location=map_location, weights_only=weights_only)
+        found = _call_torch(torch.load, file, *methods, map_location=map_location, weights_only=weights_only)
+        if isinstance(file, _Counted):
+            file.count(files[0].size)  # torch.load() need not read all
+        return found

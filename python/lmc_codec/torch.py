@@ -18,11 +18,12 @@ from ._in_place import apply, check_payloads
 from ._lmc import printable
 from ._reader import Reader
 from ._safetensors import iterate_file, note_change, read_file, safe_open, write_bytes, write_file
+from ._saving import Saving
 
 if TYPE_CHECKING:
     from ._types import Backend, Decode, Level, OnError, Progress
 
-__all__ = ["apply_file", "iterate", "load", "load_checkpoint", "load_file", "load_model", "safe_open", "save", "save_checkpoint", "save_file", "save_model"]
+__all__ = ["Saving", "apply_file", "iterate", "load", "load_checkpoint", "load_file", "load_model", "safe_open", "save", "save_checkpoint", "save_file", "save_model"]
 
 
 def _find_shared(tensors: Mapping[str, torch.Tensor]) -> list[set[str]]:

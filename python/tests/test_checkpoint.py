@@ -100,6 +100,24 @@ def test_a_training_goes_on_from_each_step(tmp_path):
             )
 
 
+def test_progress(tmp_path):
+    state, calls = Training().state(), []
+    save_checkpoint(state, tmp_path / "x.lmc")
+    assert same(load_checkpoint(tmp_path / "x.lmc", progress=lambda done, total: calls.append((done, total))), state)
+    size = len(saved_by_torch(state))
+    assert len(calls) > 10 and calls[-1] == (size, size) and {total for _, total in calls} == {size}
+    assert all(a < b for (a, _), (b, _) in zip(calls, calls[1:]))
+
+    def stop(done, total):
+        if done > size // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_checkpoint(tmp_path / "x.lmc", progress=stop)
+    with pytest.raises(TypeError, match="progress is 5"):
+        load_checkpoint(tmp_path / "x.lmc", progress=5)
+
+
 def test_shared_memory_and_devices(tmp_path):
     whole = torch.arange(10000.0)
     tied = torch.nn.Linear(30, 30)

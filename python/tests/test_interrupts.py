@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from interrupts import check, count_descriptors
+from lmc_codec import _saving
 from lmc_codec._sources import _File
 from lmc_codec.numpy import load_file, save_file
 from lmc_codec.torch import iterate, load_checkpoint, save_checkpoint
@@ -84,12 +85,19 @@ def state_saved():
     save_checkpoint({"w": torch.ones(3000), "step": 1}, "new.lmc")
 
 
+def state_saved_later():
+    try:
+        save_checkpoint({"w": torch.ones(3000), "step": 1}, "new.lmc", wait=False).wait()
+    finally:
+        _saving.await_end()  # an exception may come after the thread has begun
+
+
 def state_loaded():
     assert load_checkpoint("state.lmc")["step"] == 1
 
 
 READS = [opened, found_by_itself, loaded, sliced, one_at_a_time, refused, state_loaded]
-WRITES = [saved, saved_as_delta, written, given_up, state_saved]
+WRITES = [saved, saved_as_delta, written, given_up, state_saved, state_saved_later]
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python closes its own files when they are freed, too
 needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")

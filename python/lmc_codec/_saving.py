@@ -1,0 +1,166 @@
+"""Saves that go on in a thread, after the call has returned: at most one in a process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from _thread import RLock, allocate_lock, get_ident, start_new_thread
+from collections import deque
+from contextlib import contextmanager
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+
+class Saving:
+    """A save that goes on in a thread. If it fails, wait() raises its error; if nobody calls that, the next save does, or the
+    interpreter prints it at exit."""
+
+    def __init__(self, work: Callable[[], Any]):
+        self._pid = os.getpid()
+        self._ident = 0  # of the thread
+        self._lock = allocate_lock()  # of the next three
+        self._todo = deque([work])
+        self._has_begun = self._is_over = False
+        self._busy = allocate_lock()  # locked from the start to the end
+        self._error: BaseException | None = None
+        self._is_told = False
+
+    def wait(self) -> None:
+        """Waits until all is on the disk. Raises what went wrong. Ctrl-C ends only the waiting."""
+        if self._pid != os.getpid():
+            raise RuntimeError(f"the save belongs to process {self._pid}, which this one was forked from")
+        self._await()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:  # not before: an interrupt may come between
+                self._is_told = True
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._pid == os.getpid() and not self._busy.locked()
+
+    def _await(self) -> None:
+        with self._busy:
+            pass
+
+    def _start(self) -> None:
+        global _last
+        self._busy.acquire()
+        _last = self
+        start_new_thread(self._run, ())
+
+    def _cancel(self) -> bool:
+        """False: the thread has begun."""
+        with self._lock:
+            if self._has_begun:
+                return False
+            self._todo.clear()
+            self._is_over = True
+            if self._busy.locked():
+                self._busy.release()
+            return True
+
+    def _next(self) -> Callable[[], Any] | None:
+        with self._lock:
+            self._is_over = self._is_over or not self._todo
+            if self._is_over:
+                return None
+            self._has_begun = True
+            return self._todo.popleft()
+
+    def _run(self) -> None:
+        work = self._next()
+        if work is None:  # it was cancelled
+            return
+        self._ident = get_ident()
+        try:
+            while work is not None:
+                work()
+                work = self._next()
+        except BaseException as error:
+            self._error = error
+            with self._lock:
+                self._todo.clear()
+                self._is_over = True
+        finally:
+            del work  # it may hold a copy of a state
+            self._ident = 0
+            self._busy.release()
+
+    def _then(self, work: Callable[[], Any]) -> bool:
+        """Does this, too, unless something fails before. False: it is over."""
+        with self._lock:
+            if not self._is_over:
+                self._todo.append(work)
+            return not self._is_over
+
+
+_last: Saving | None = None
+_turn = RLock()
+
+
+def _in_flight() -> Saving | None:
+    """The last save of this process, unless this is its own thread."""
+    saving = _last
+    return None if saving is None or saving._pid != os.getpid() or saving._ident == get_ident() else saving
+
+
+def settle() -> None:
+    """Waits for the save that goes on. Raises its error if nobody was told."""
+    saving = _in_flight()
+    if saving is not None:
+        saving._await()
+        if not saving._is_told:
+            saving.wait()
+
+
+def await_end() -> None:
+    """Waits for the save that goes on. Its error is raised later."""
+    saving = _in_flight()
+    if saving is not None:
+        saving._await()
+
+
+def do_after(work: Callable[[], Any]) -> None:
+    """Does this now, or in the thread of the save that goes on: after it, unless it fails."""
+    saving = _in_flight()
+    if saving is None or not saving._then(work):
+        work()
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """Around all that is done before begin(). Waits for the save before."""
+    with _turn:
+        settle()
+        if _last is not None and _last._ident == get_ident():
+            raise RuntimeError("wait=False: a callback of one save cannot begin another")
+        yield
+
+
+def begin(work: Callable[[], Any], abandon: Callable[[], Any] | None = None) -> Saving:
+    """Does this in a thread. abandon: called before an exception if it will not be done."""
+    saving = Saving(work)
+    try:
+        saving._start()
+    except BaseException:
+        if saving._cancel() and abandon is not None:
+            abandon()
+        raise
+    return saving
+
+
+def _after_fork() -> None:
+    """A child has no such thread, and a lock of another thread would stay locked."""
+    global _last, _turn
+    _last, _turn = None, RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+atexit.register(settle)

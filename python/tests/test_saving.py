@@ -1,0 +1,281 @@
+"""save_checkpoint(wait=False): a thread codes a copy."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from test_checkpoint import Training, same, saved_by_torch
+
+import lmc_codec
+from lmc_codec import _checkpoint, _saving
+from lmc_codec.torch import Saving, load_checkpoint, save_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def settled():
+    """What a test leaves in flight must not be the next one's."""
+    yield
+    _saving.settle()
+
+
+@pytest.fixture
+def held():
+    """A progress function in which a save waits, until held.set()."""
+    held = Held()
+    yield held
+    held.set()
+
+
+class Held(threading.Event):
+    def __call__(self, done, total):
+        assert self.wait(60)
+
+
+class Fails:
+    """A progress function."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, done, total):
+        raise self.error
+
+
+def test_the_file_is_the_same(tmp_path):
+    training = Training()
+    for n in range(3):
+        training.step()
+        state, how = training.state(), {"base": tmp_path / f"{n - 1}.lmc"} if n else {}
+        assert save_checkpoint(state, tmp_path / "x.lmc", **how) is None
+        saving = save_checkpoint(state, tmp_path / f"{n}.lmc", **how, wait=False)
+        assert isinstance(saving, Saving)
+        saving.wait()
+        saving.wait()
+        assert saving.done
+        assert (tmp_path / f"{n}.lmc").read_bytes() == (tmp_path / "x.lmc").read_bytes()
+    with lmc_codec.open(tmp_path / "2.lmc", base="auto") as r:
+        assert bytes(r.read()) == saved_by_torch(state)
+
+
+def test_quantised_moments_are_the_same(tmp_path):
+    training = Training()
+    for _ in range(3):
+        training.step()
+    state, rules = {**training.state(), "long": torch.randn(3_000_000)}, ["*.exp_avg*=bits:8", "long,role=weight=bits:8"]
+    save_checkpoint(state, tmp_path / "x.lmc", quantize=rules)
+    save_checkpoint(state, tmp_path / "y.lmc", quantize=rules, wait=False).wait()
+    assert (tmp_path / "x.lmc").read_bytes() == (tmp_path / "y.lmc").read_bytes()
+    assert not same(load_checkpoint(tmp_path / "y.lmc"), state)
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 14) - 1, 1 << 14, (1 << 20) - 500, 1 << 20, 5 << 20])
+def test_sizes_around_those_of_pieces(tmp_path, size):
+    state = {"a": torch.arange(size, dtype=torch.uint8), "b": [torch.ones(3), torch.arange(200_000)], "c": torch.zeros(size, dtype=torch.uint8)}
+    save_checkpoint(state, tmp_path / "x.lmc", wait=False).wait()
+    with lmc_codec.open(tmp_path / "x.lmc") as r:
+        assert bytes(r.read()) == saved_by_torch(state)
+
+
+def test_a_state_that_changes_afterwards(tmp_path, held):
+    state = {"w": torch.arange(100_000.0), "list": [1, 2], "rng": torch.get_rng_state()}
+    before = saved_by_torch(state)
+    saving = save_checkpoint(state, tmp_path / "x.lmc", progress=held, wait=False)
+    state["w"].zero_()
+    state["list"].append(3)
+    del state["rng"]
+    assert not saving.done and not os.listdir(tmp_path)
+    held.set()
+    saving.wait()
+    with lmc_codec.open(tmp_path / "x.lmc") as r:
+        assert bytes(r.read()) == before
+
+
+def test_a_delta_waits_for_its_base(tmp_path, held):
+    save_checkpoint({"w": torch.arange(100_000.0)}, tmp_path / "0.lmc", progress=held, wait=False)
+    threading.Timer(0.1, held.set).start()
+    save_checkpoint({"w": torch.arange(100_000.0) + 1}, tmp_path / "1.lmc", base=tmp_path / "0.lmc", wait=False)
+    save_checkpoint({"w": torch.arange(100_000.0) + 2}, tmp_path / "2.lmc", base=tmp_path / "1.lmc")
+    assert load_checkpoint(tmp_path / "2.lmc")["w"][5] == 7
+
+
+def test_one_at_a_time(tmp_path):
+    """Also from many threads, and with no more than one copy in memory."""
+    going, most = [0], []
+
+    class Counted:
+        def __reduce__(self):
+            most.append((going[0], sum(isinstance(x, _saving.Saving) and not x.done for x in [_saving._last])))
+            return int, ()
+
+    def progress(done, total):
+        going[0] = int(done != total)
+
+    def save(n):
+        for i in range(3):
+            save_checkpoint({"w": torch.randn(20_000), "x": Counted()}, tmp_path / f"{n}-{i}.lmc", progress=progress, wait=False)
+
+    threads = [threading.Thread(target=save, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    _saving.settle()
+    assert len(most) == 12 and set(most) == {(0, 0)} and len(os.listdir(tmp_path)) == 12
+
+
+def test_errors_are_told_once_and_not_lost(tmp_path):
+    path, state = tmp_path / "x.lmc", {"w": torch.randn(100_000)}
+    save_checkpoint({"w": torch.ones(3)}, path)
+    for later in (
+        lambda: save_checkpoint(state, path),
+        lambda: save_checkpoint(state, path, wait=False),
+        lambda: _saving.settle(),
+    ):
+        save_checkpoint(state, path, progress=Fails(OSError("no space")), wait=False)
+        gc.collect()
+        with pytest.raises(OSError, match="no space"):
+            later()
+        assert load_checkpoint(path)["w"].sum() == 3 and os.listdir(tmp_path) == ["x.lmc"]
+        save_checkpoint({"w": torch.ones(3)}, path, wait=False).wait()  # the error was told
+    saving = save_checkpoint(state, path, progress=Fails(KeyboardInterrupt()), wait=False)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            saving.wait()
+    assert saving.done
+    save_checkpoint({"w": torch.ones(3)}, path)
+
+
+def test_what_is_refused_at_once(tmp_path):
+    state = {"w": torch.ones(3)}
+    save_checkpoint(state, tmp_path / "x.lmc")
+    for path, how, error in (
+        (tmp_path, {}, IsADirectoryError),
+        (tmp_path / "none" / "x.lmc", {}, FileNotFoundError),
+        (tmp_path / "y.lmc", {"base": tmp_path / "none.lmc"}, FileNotFoundError),
+        (tmp_path / "x.lmc", {"base": tmp_path / "x.lmc"}, ValueError),
+        (tmp_path / "y.lmc", {"progress": 5}, TypeError),
+    ):
+        with pytest.raises(error):
+            save_checkpoint(state, path, wait=False, **how)
+
+    class Unwilling:
+        def __reduce__(self):
+            raise RuntimeError("cannot be pickled today")
+
+    with pytest.raises(RuntimeError, match="today"):
+        save_checkpoint({"x": Unwilling()}, tmp_path / "y.lmc", wait=False)
+    assert os.listdir(tmp_path) == ["x.lmc"]
+
+
+def test_no_thread(tmp_path, monkeypatch):
+    def refuse(*unused):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as changed, pytest.raises(RuntimeError, match="new thread"):
+        changed.setattr(_saving, "start_new_thread", refuse)
+        save_checkpoint({"w": torch.ones(3)}, tmp_path / "x.lmc", wait=False)
+    assert not os.listdir(tmp_path)
+    save_checkpoint({"w": torch.ones(3)}, tmp_path / "x.lmc", wait=False).wait()
+
+
+def test_callbacks(tmp_path):
+    """A callback of a save in flight may save, but not begin another one."""
+    found = []
+
+    def progress(done, total):
+        if not found:
+            save_checkpoint({"w": torch.ones(2)}, tmp_path / "y.lmc")
+            with pytest.raises(RuntimeError, match="callback"):
+                save_checkpoint({"w": torch.ones(2)}, tmp_path / "z.lmc", wait=False)
+            found.append(done)
+
+    save_checkpoint({"w": torch.ones(3)}, tmp_path / "x.lmc", progress=progress, wait=False).wait()
+    assert found and sorted(os.listdir(tmp_path)) == ["x.lmc", "y.lmc"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer")
+def test_interrupted_waiting(tmp_path, held):
+    class Alarm(Exception):
+        pass
+
+    def stop(number, frame):
+        raise Alarm
+
+    old = signal.signal(signal.SIGALRM, stop)
+    try:
+        saving = save_checkpoint({"w": torch.ones(3)}, tmp_path / "x.lmc", progress=held, wait=False)
+        for wait in (saving.wait, _saving.settle):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(Alarm):
+                wait()
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    held.set()
+    saving.wait()
+    assert load_checkpoint(tmp_path / "x.lmc")["w"].sum() == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_fork(tmp_path, held):
+    """The save is the parent's; the child can make its own."""
+    saving = save_checkpoint({"w": torch.ones(3)}, tmp_path / "x.lmc", progress=held, wait=False)
+    child = os.fork()
+    if child == 0:
+        try:
+            with pytest.raises(RuntimeError, match="forked"):
+                saving.wait()
+            save_checkpoint({"w": torch.ones(4)}, tmp_path / "y.lmc", threads=1, wait=False).wait()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.listdir(tmp_path) == ["y.lmc"]
+    held.set()
+    saving.wait()
+    assert load_checkpoint(tmp_path / "x.lmc")["w"].sum() == 3 and load_checkpoint(tmp_path / "y.lmc")["w"].sum() == 4
+
+
+EXITS = """
+import sys, time, torch
+from lmc_codec.torch import save_checkpoint
+def slow(done, total):
+    time.sleep(0.3)
+    if sys.argv[2] == "fails":
+        raise OSError("no space")
+save_checkpoint({"w": torch.ones(3)}, sys.argv[1], progress=slow, wait=False)
+if sys.argv[2] == "raises":
+    raise ValueError("of the program")
+"""
+
+
+@pytest.mark.parametrize("how, says", [pytest.param("raises", "ValueError: of the program", marks=pytest.mark.long), ("fails", "OSError: no space")])
+def test_exit(tmp_path, how, says):
+    """The interpreter waits for the file, and prints its error."""
+    done = subprocess.run([sys.executable, "-c", EXITS, tmp_path / "x.lmc", how], capture_output=True, text=True, timeout=120)
+    assert says in done.stderr and (done.returncode == 1) == (how == "raises")
+    if how == "fails":
+        assert not os.listdir(tmp_path)
+    else:
+        assert load_checkpoint(tmp_path / "x.lmc")["w"].sum() == 3
+
+
+def test_memory_is_freed(tmp_path, monkeypatch):
+    """Of the copy, when the file is there, also after an error that is kept."""
+    copies = []
+    make = _checkpoint.Copy
+    monkeypatch.setattr(_checkpoint, "Copy", lambda *args: copies.append(make(*args)) or copies[-1])
+    for progress in (None, Fails(OSError("no space"))):
+        saving = save_checkpoint({"w": torch.randn(100_000)}, tmp_path / "x.lmc", progress=progress, wait=False)
+        if progress is None:
+            saving.wait()
+        else:
+            with pytest.raises(OSError, match="no space"):
+                saving.wait()
+        assert not copies[-1]._copied and not copies[-1]._free and copies[-1].size > 400_000
+    assert len(copies) == 2
