@@ -10,7 +10,7 @@ Each row compares two calls, which take turns in this process; times are the CPU
 jobs of the machine change them little; compare the ratio with others of the same run. The process starts itself anew with
 MALLOC_MMAP_THRESHOLD_=131072, so that arrays get new memory, as in a process that has just started. Then come page faults (minor), and the peak memory
 beyond what the process had before the call. Files are in /dev/shm if there is room. Columns "goal" are the project's."""
-import argparse, contextlib, gc, http.server, inspect, io, os, resource, shutil, subprocess, sys, tempfile, threading, time
+import argparse, contextlib, gc, http.server, inspect, io, os, resource, shutil, signal, subprocess, sys, tempfile, time, urllib.request
 
 MALLOC = "MALLOC_MMAP_THRESHOLD_"
 if __name__ == "__main__" and os.environ.get(MALLOC) != "131072":
@@ -211,11 +211,18 @@ def tiny(table, d, threads, n):
 
 
 class Far(http.server.BaseHTTPRequestHandler):
-    """Serves parts of one file, 30 ms late."""
+    """Serves parts of one file, 30 ms late. A path without a dot: how many requests for parts there were."""
 
     protocol_version, disable_nagle_algorithm, requests, data, delay = "HTTP/1.1", True, 0, b"", 0.03
 
     def do_GET(self):
+        if "." not in self.path:
+            text = str(Far.requests).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+            return
         Far.requests += 1
         time.sleep(self.delay)
         first, last = 0, len(self.data) - 1
@@ -242,17 +249,29 @@ def far(only):
     arrays = {f"t{i:03}": rng.standard_normal(20000, np.float32) for i in range(300)}
     Far.data = lmc_codec.numpy.save(arrays)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Far)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    names = [f"t{i:03}" for i in range(0, 300, 15)]
-    with lmc_codec.open(f"http://127.0.0.1:{server.server_address[1]}/x.lmc") as r:
-        opened, start = Far.requests, time.perf_counter()
-        if hasattr(r, "prefetch"):
-            r.prefetch(names)
-        for name in names:
-            assert (r.get(name) == arrays[name]).all()
-        print(f"\n{title}: {Far.requests - opened} requests and {(time.perf_counter() - start) / Far.delay:.1f} latencies (goal: 2), after {opened} to open it")
-    server.shutdown()
+    process = os.fork()  # a server in this process would take turns with the reader
+    if process == 0:
+        server.serve_forever()
     server.server_close()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+
+    def count():
+        with urllib.request.urlopen(f"{url}/count") as answer:
+            return int(answer.read())
+
+    names = [f"t{i:03}" for i in range(0, 300, 15)]
+    try:
+        with lmc_codec.open(f"{url}/x.lmc") as r:
+            opened, start = count(), time.perf_counter()
+            if hasattr(r, "prefetch"):
+                r.prefetch(names)
+            for name in names:
+                assert (r.get(name) == arrays[name]).all()
+            latencies = (time.perf_counter() - start) / Far.delay
+            print(f"\n{title}: {count() - opened} requests and {latencies:.1f} latencies (goal: 2), after {opened} to open it")
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
 
 
 def main():

@@ -86,6 +86,17 @@ class _Kept(urllib.request.HTTPRedirectHandler, urllib.request.HTTPHandler):
     handler_order = 400  # before urllib's own handler of https
     to: Any = None
     n_wanted = 0  # bytes of the next answer
+    parent: Any = None
+
+    def opener(self) -> urllib.request.OpenerDirector:
+        """As urllib.request.build_opener(self), made once, and with no handlers for files and ftp."""
+        if self.parent is None:
+            others = urllib.request.ProxyHandler, urllib.request.UnknownHandler, urllib.request.HTTPDefaultErrorHandler, urllib.request.HTTPErrorProcessor
+            opener = urllib.request.OpenerDirector()
+            for handler in (*(x() for x in others), self):
+                opener.add_handler(handler)
+        found: urllib.request.OpenerDirector = self.parent
+        return found
 
     def http_open(self, req: Any) -> Any:
         return self.ask(http.client.HTTPConnection, req)
@@ -255,7 +266,7 @@ class HTTP(Ranges):
                 kept.drop()
 
     def _open(self, kept: _Kept, wanted: str | None, method: str) -> Any:
-        opener = urllib.request.build_opener(kept)
+        opener = kept.opener()
         first, _, last = (wanted or "").partition("-")
         kept.n_wanted = int(last) + 1 - int(first or 1) if last else 0
         while True:
