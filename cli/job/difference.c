@@ -98,6 +98,29 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
 }
 
+/* The number of elements that differ in any bit. Each width has its own loop: a call of memcmp for
+ * each element would take longer than coding. */
+#define COUNT_CHANGED(type)                                                                        \
+    for (size_t i = 0; i + sizeof(type) <= size; i += sizeof(type)) {                              \
+        type x, y;                                                                                 \
+        memcpy(&x, a + i, sizeof x);                                                               \
+        memcpy(&y, b + i, sizeof y);                                                               \
+        n += x != y;                                                                               \
+    }
+static uint64_t count_changed(const unsigned char *a, const unsigned char *b, size_t size,
+                              unsigned width)
+{
+    uint64_t n = 0;
+    switch (width) {
+    case 1: COUNT_CHANGED(uint8_t) break;
+    case 2: COUNT_CHANGED(uint16_t) break;
+    case 4: COUNT_CHANGED(uint32_t) break;
+    default: COUNT_CHANGED(uint64_t) break;
+    }
+    return n;
+}
+#undef COUNT_CHANGED
+
 /* scan: NULL, or gets the counts of this item's elements. */
 static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
@@ -118,8 +141,7 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
             return d->o->bases->code;
         if (scan) scan_piece(scan, d->new_piece, size);
         if (old && row->kind != DIFF_SAME) {
-            for (size_t i = 0; i < size; i += width)
-                row->n_changed += memcmp(d->old_piece + i, d->new_piece + i, width) != 0;
+            row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
             if (scan) scan_signs(scan, d->old_piece, d->new_piece, size);
         }
         int code = code_piece(d, &options, NULL, size, &row->direct);
