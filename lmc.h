@@ -61,8 +61,8 @@
  *   interface  api
  *   base       platform status bytes options wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
- *              split_join count map partition merge flatten strip split_root join_root classes
- *              group ungroup patch changes grids tiers dispatch
+ *              sha256 split_join count map partition merge flatten strip split_root join_root
+ *              classes group ungroup patch changes grids tiers dispatch
  *   codec      dtypes half tree quant_params job workspace cost block_header huffman lengths plan
  *              sample put_gaps get_gaps put_list plan_zeros plan_planes put_planes put_zeros
  *              plan_delta put_delta put_block get_list get_planes get_zeros get_sparse get_delta
@@ -1152,6 +1152,7 @@ LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_siz
                    target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
+#define LMC__SHA __attribute__((target("sse4.1,sha")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE_AVX2_VPCLMUL static inline __attribute__((always_inline)) LMC__AVX2_VPCLMUL
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
@@ -1186,10 +1187,12 @@ LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_siz
  * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
+#define LMC__SHA __attribute__((target("sha2")))
 #define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd((uint32_t)(crc), v)
 #define LMC__CRC_STEP1(crc, v) __builtin_arm_crc32cb((uint32_t)(crc), v)
 #else
 #define LMC__CRC __attribute__((target("+crc")))
+#define LMC__SHA __attribute__((target("+crypto")))
 #define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx((uint32_t)(crc), v)
 #define LMC__CRC_STEP1(crc, v) __builtin_aarch64_crc32cb((uint32_t)(crc), v)
 #endif
@@ -1728,6 +1731,7 @@ typedef struct lmc__kernels {
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
 #ifndef LMC_NO_SNAPSHOT
     uint64_t (*sum64)(const uint8_t *p, size_t size);
+    void (*sha256)(uint32_t state[8], const uint8_t *p, size_t n);
 #endif
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                  enum lmc__order order);
@@ -3274,6 +3278,132 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
             _mm512_add_epi64(sum[v], lmc__load_avx512(p + i + 64 * v));
     sum[0] = _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]));
     return lmc__sum_words_avx512(sum[0]) + lmc__sum64_scalar(p + i, size - i);
+}
+#endif
+
+/* == kernels/sha256.h ========================================================================== */
+
+/* The rounds of SHA-256 (FIPS 180-4): sha256(state, p, n) takes n blocks of 64 bytes into the state.
+ * snapshot/sha256.h pads messages. */
+/* From the cube roots of the first 64 primes (4.2.2). */
+static const uint32_t lmc__sha256_constants[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+/* By the standard's 6.2.2. v has its variables a to h. Each of 64 rounds moves v down by one
+ * element, which renames the variables, and makes two new values: a from all, e from d. w has the
+ * 16 big-endian words of the block, and 48 words mixed from them. */
+static void lmc__sha256_scalar(uint32_t state[8], const uint8_t *p, size_t n)
+{
+    uint32_t w[64], all[64 + 8];
+    for (; n > 0; n--, p += 64) {
+        uint32_t *v = all + 64;
+        int t;
+#define LMC__ROTR(x, n) ((x) >> (n) | (x) << (32 - (n)))
+        for (t = 0; t < 16; t++)
+            w[t] = (uint32_t)p[4 * t] << 24 | (uint32_t)p[4 * t + 1] << 16 |
+                   (uint32_t)p[4 * t + 2] << 8 | p[4 * t + 3];
+        for (; t < 64; t++)
+            w[t] = w[t - 16] + w[t - 7] +
+                   (LMC__ROTR(w[t - 15], 7) ^ LMC__ROTR(w[t - 15], 18) ^ w[t - 15] >> 3) +
+                   (LMC__ROTR(w[t - 2], 17) ^ LMC__ROTR(w[t - 2], 19) ^ w[t - 2] >> 10);
+        memcpy(v, state, 8 * sizeof *v);
+        for (t = 0; t < 64; t++, v--) {
+            const uint32_t a = v[0], e = v[4];
+            const uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) +
+                                ((e & v[5]) ^ (~e & v[6])) + lmc__sha256_constants[t] + w[t];
+            const uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) +
+                                ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+            v[3] += t1;
+            v[-1] = t1 + t2;
+        }
+        for (t = 0; t < 8; t++) state[t] += v[t];
+#undef LMC__ROTR
+    }
+}
+
+/* By the CPU's instructions for it, four rounds a step. w has the last 16 words; word t of the
+ * message, from 16 on, is
+ *     w[t - 16] + s0(w[t - 15]) + w[t - 7] + s1(w[t - 2])
+ */
+#if LMC__X86
+/* sha256rnds2 makes two rounds of (a b e f), (c d g h): the second is then what the first was. It
+ * adds the lower half of its third argument. sha256msg1 makes w[t - 16] + s0(w[t - 15]) of four
+ * words; sha256msg2 adds s1(w[t - 2]), also of the words that it makes. */
+LMC__SHA static void lmc__sha256_x86(uint32_t state[8], const uint8_t *p, size_t n)
+{
+    const __m128i big_endian = _mm_set_epi64x(0x0C0D0E0F08090A0B, 0x0405060700010203);
+    __m128i abcd = _mm_loadu_si128((const __m128i *)(const void *)state),
+            efgh = _mm_loadu_si128((const __m128i *)(const void *)(state + 4)), abef, cdgh, w[4];
+    unsigned t, j;
+    abcd = _mm_shuffle_epi32(abcd, 0xB1); /* high to low: c d a b */
+    efgh = _mm_shuffle_epi32(efgh, 0x1B); /* e f g h */
+    abef = _mm_alignr_epi8(abcd, efgh, 8);
+    cdgh = _mm_blend_epi16(efgh, abcd, 0xF0);
+    for (; n > 0; n--, p += 64) {
+        const __m128i abef_before = abef, cdgh_before = cdgh;
+        LMC__UNROLL for (j = 0; j < 4; j++) w[j] = _mm_shuffle_epi8(
+            _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * j)), big_endian);
+        for (t = 0; t < 64; t += 16) LMC__UNROLL for (j = 0; j < 4; j++)
+            {
+                const __m128i k = _mm_loadu_si128(
+                    (const __m128i *)(const void *)(lmc__sha256_constants + t + 4 * j));
+                const __m128i wk = _mm_add_epi32(w[j], k);
+                cdgh = _mm_sha256rnds2_epu32(cdgh, abef, wk);
+                abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(wk, 0x0E));
+                if (t < 48) {
+                    const __m128i last = w[(j + 3) % 4];
+                    w[j] = _mm_sha256msg1_epu32(w[j], w[(j + 1) % 4]);
+                    w[j] = _mm_add_epi32(w[j], _mm_alignr_epi8(last, w[(j + 2) % 4], 4));
+                    w[j] = _mm_sha256msg2_epu32(w[j], last);
+                }
+            }
+        abef = _mm_add_epi32(abef, abef_before);
+        cdgh = _mm_add_epi32(cdgh, cdgh_before);
+    }
+    abcd = _mm_shuffle_epi32(abef, 0x1B); /* f e b a */
+    efgh = _mm_shuffle_epi32(cdgh, 0xB1); /* d c h g */
+    _mm_storeu_si128((__m128i *)(void *)state, _mm_blend_epi16(abcd, efgh, 0xF0));
+    _mm_storeu_si128((__m128i *)(void *)(state + 4), _mm_alignr_epi8(efgh, abcd, 8));
+}
+#endif
+
+#if LMC__NEON
+/* sha256h makes four rounds of (a b c d), sha256h2 the same of (e f g h), from both as they were.
+ * sha256su0 makes w[t - 16] + s0(w[t - 15]) of four words, sha256su1 adds the rest. As assembly,
+ * because some compilers' arm_neon.h lacks them if only a function's attribute enables them. */
+LMC__SHA static void lmc__sha256_arm(uint32_t state[8], const uint8_t *p, size_t n)
+{
+    uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4), w[4];
+    unsigned t, j;
+    for (; n > 0; n--, p += 64) {
+        const uint32x4_t abcd_before = abcd, efgh_before = efgh;
+        LMC__UNROLL for (j = 0; j < 4; j++) w[j] =
+            vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 16 * j)));
+        for (t = 0; t < 64; t += 16) LMC__UNROLL for (j = 0; j < 4; j++)
+            {
+                const uint32x4_t wk = vaddq_u32(w[j], vld1q_u32(lmc__sha256_constants + t + 4 * j));
+                const uint32x4_t before = abcd;
+                __asm__("sha256h %q0, %q1, %2.4s" : "+w"(abcd) : "w"(efgh), "w"(wk));
+                __asm__("sha256h2 %q0, %q1, %2.4s" : "+w"(efgh) : "w"(before), "w"(wk));
+                if (t < 48) {
+                    __asm__("sha256su0 %0.4s, %1.4s" : "+w"(w[j]) : "w"(w[(j + 1) % 4]));
+                    __asm__("sha256su1 %0.4s, %1.4s, %2.4s"
+                            : "+w"(w[j])
+                            : "w"(w[(j + 2) % 4]), "w"(w[(j + 3) % 4]));
+                }
+            }
+        abcd = vaddq_u32(abcd, abcd_before);
+        efgh = vaddq_u32(efgh, efgh_before);
+    }
+    vst1q_u32(state, abcd);
+    vst1q_u32(state + 4, efgh);
 }
 #endif
 #endif /* LMC_NO_SNAPSHOT */
@@ -8099,17 +8229,18 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * Where a tier has no faster way, its table has the kernel of a lower tier. */
+ * Where a tier has no faster way, its table has the kernel of a lower tier. Of a table with [2] the
+ * second is for CPUs that have instructions for SHA-256. */
 #ifdef LMC__PART
-extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
-    lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
+extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernels_neon_only,
+    lmc__kernels_simde, lmc__kernels_avx2[2], lmc__kernels_avx2_vpclmul[2], lmc__kernels_avx512[2];
 #endif
 
 /* The tables in parts, in the struct's order, with commas. Kernels of some tiers are arguments. */
 #ifdef LMC_NO_SNAPSHOT
-#define LMC__SUMS(crc32c, sum64) crc32c
+#define LMC__SUMS(crc32c, sum64, sha256) crc32c
 #else
-#define LMC__SUMS(crc32c, sum64) crc32c, sum64
+#define LMC__SUMS(crc32c, sum64, sha256) crc32c, sum64, sha256
 #endif
 #define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
@@ -8150,25 +8281,26 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
-    LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
+    LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar),
                    lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
 
 #if LMC__NEON
-/* Two tables: with the instructions for CRC-32, and without. */
-#define LMC__NEON_KERNELS(crc32c, join_root, split_root)                                           \
+/* With the instructions for CRC-32, and without. */
+#define LMC__NEON_KERNELS(crc32c, join_root, split_root, sha256)                                   \
     LMC_TIER_NEON, 0,                                                                              \
-    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
+    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar, sha256), lmc__join_neon,              \
                   join_root, lmc__patch_neon)                                                      \
     LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                        \
     LMC__GRIDS(lmc__stream_scalar)
-LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon)
+LMC__TABLE lmc__kernels lmc__kernels_neon[2] = {
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_scalar)},
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_arm)}
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips, lmc__sha256_scalar)
 };
 #endif
 
@@ -8177,8 +8309,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
  * Split and join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE, 0,
-    LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
-    lmc__merge_simde,
+    LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar), lmc__join_scalar,
+    lmc__join_root_strips, lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
     lmc__ungroup_scalar, lmc__patch_scalar,
 #ifndef LMC_NO_ENCODER
@@ -8192,29 +8324,33 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root, has_fast_pdep)                                               \
+#define LMC__AVX2_KERNELS(split_root, has_fast_pdep, sha256)                                       \
     LMC_TIER_AVX2, has_fast_pdep,                                                                  \
-    LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
+    LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2, sha256),                      \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
-    LMC__AVX2_KERNELS(lmc__split_root_avx2, 0)
+LMC__TABLE lmc__kernels lmc__kernels_avx2[2] = {
+    {LMC__AVX2_KERNELS(lmc__split_root_avx2, 0, lmc__sha256_scalar)},
+    {LMC__AVX2_KERNELS(lmc__split_root_avx2, 0, lmc__sha256_x86)}
 };
 /* For CPUs that compute two products at a time (split_root.h) and have a fast pdep (patch.h). */
-LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1)
+LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
+    {LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1, lmc__sha256_scalar)},
+    {LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1, lmc__sha256_x86)}
 };
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
 /* AVX2's join is enough: it only joins elements that join_root leaves over. */
-LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512, 1,
-    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
-                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
-    LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
+#define LMC__AVX512_KERNELS(sha256)                                                                \
+    LMC_TIER_AVX512, 1,                                                                            \
+    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512, sha256),                \
+                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)                       \
+    LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)                        \
     LMC__GRIDS(lmc__stream_avx2)
+LMC__TABLE lmc__kernels lmc__kernels_avx512[2] = {
+    {LMC__AVX512_KERNELS(lmc__sha256_scalar)}, {LMC__AVX512_KERNELS(lmc__sha256_x86)}
 };
 #endif
 /* clang-format on */
@@ -8256,6 +8392,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
+ *                    29 SHA
  *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
@@ -8273,26 +8410,32 @@ static int lmc__cpu_has(enum lmc_tier tier)
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
-/* The AVX2 table for this CPU. Leaf 7 ecx, bit 10, is VPCLMULQDQ, as above. */
-static const lmc__kernels *lmc__avx2_kernels(void)
+/* The tier's table for this CPU, or NULL. Bits of leaf 7 as above; AVX-512 has VPCLMULQDQ. */
+static const lmc__kernels *lmc__x86_kernels(enum lmc_tier tier)
 {
+    const lmc__kernels *tables = lmc__kernels_avx2;
     unsigned a, b, c, d;
-    if (!lmc__cpu_has(LMC_TIER_AVX2)) return NULL;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(c >> 10 & 1)) return &lmc__kernels_avx2;
-    return &lmc__kernels_avx2_vpclmul;
+    if (!lmc__cpu_has(tier) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return NULL;
+    if (c >> 10 & 1) tables = lmc__kernels_avx2_vpclmul;
+#ifndef LMC_NO_AVX512
+    if (tier == LMC_TIER_AVX512) tables = lmc__kernels_avx512;
+#endif
+    return tables + (b >> 29 & 1);
 }
 #endif
 
 #if LMC__NEON
 /* The table of NEON for this CPU. Only the operating system may query the CPU. Where this code does
- * not know how to ask it, it takes the table with the scalar CRC. */
+ * not know how to ask it, it takes what the compiler was told, or the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
-#if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
-    return &lmc__kernels_neon;
+#if defined(__APPLE__)
+    return lmc__kernels_neon + 1;
 #elif defined(__linux__)
-    return getauxval(AT_HWCAP) >> 7 & 1 ? &lmc__kernels_neon /* HWCAP_CRC32 */
-                                        : &lmc__kernels_neon_only;
+    const unsigned long has = getauxval(AT_HWCAP); /* bit 7: HWCAP_CRC32; bit 6: HWCAP_SHA2 */
+    return has >> 7 & 1 ? lmc__kernels_neon + (has >> 6 & 1) : &lmc__kernels_neon_only;
+#elif defined(__ARM_FEATURE_CRC32)
+    return lmc__kernels_neon;
 #else
     return &lmc__kernels_neon_only;
 #endif
@@ -8308,10 +8451,10 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     case LMC_TIER_NEON: return lmc__neon_kernels();
 #endif
 #if LMC__X86
-    case LMC_TIER_AVX2: return lmc__avx2_kernels();
+    case LMC_TIER_AVX2: return lmc__x86_kernels(tier);
+#ifndef LMC_NO_AVX512
+    case LMC_TIER_AVX512: return lmc__x86_kernels(tier);
 #endif
-#if LMC__X86 && !defined(LMC_NO_AVX512)
-    case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
 #endif
 #if LMC__SIMDE
     case LMC_TIER_SIMDE: return &lmc__kernels_simde;
@@ -13571,7 +13714,7 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 /* == snapshot/sha256.h ========================================================================= */
 
 /* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it hashes only names, dtypes,
- * and 12 bytes for each leaf of 256 KiB.
+ * and 12 bytes for each leaf of 256 KiB. Hashes of content are of all bytes.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes after these blocks: size % 64 bytes
@@ -13594,57 +13737,24 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
- * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
- * moves v down by one element, which renames the variables, and makes two new values: a from all, e
- * from d. w has the 16 big-endian words of the block, and 48 words mixed from them. */
-static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
-{
-    static const uint32_t constants[64] = {
-        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
-        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
-        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
-        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
-        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
-        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
-        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
-        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
-        0xc67178f2};
-    uint32_t w[64], all[64 + 8], *v = all + 64;
-    int t;
-#define LMC__ROTR(x, n) ((x) >> (n) | (x) << (32 - (n)))
-    for (t = 0; t < 16; t++)
-        w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 |
-               (uint32_t)block[4 * t + 2] << 8 | block[4 * t + 3];
-    for (; t < 64; t++)
-        w[t] = w[t - 16] + (LMC__ROTR(w[t - 15], 7) ^ LMC__ROTR(w[t - 15], 18) ^ w[t - 15] >> 3) +
-               w[t - 7] + (LMC__ROTR(w[t - 2], 17) ^ LMC__ROTR(w[t - 2], 19) ^ w[t - 2] >> 10);
-    memcpy(v, state, 8 * sizeof *v);
-    for (t = 0; t < 64; t++, v--) {
-        const uint32_t a = v[0], e = v[4];
-        const uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) +
-                            ((e & v[5]) ^ (~e & v[6])) + constants[t] + w[t];
-        const uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) +
-                            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        v[3] += t1;
-        v[-1] = t1 + t2;
-    }
-    for (t = 0; t < 8; t++) state[t] += v[t];
-#undef LMC__ROTR
-}
-
-/* Takes the next size bytes. Each is copied to sha->block, so whole blocks are no special case. */
+/* Takes the next size bytes: whole blocks from where they are, others by way of sha->block. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
+    const lmc__kernels *const k = lmc__get_kernels();
     const uint8_t *p = (const uint8_t *)data;
     while (size != 0) {
-        size_t used = (size_t)(sha->size & 63), n = lmc__min(64 - used, size);
-        memcpy(sha->block + used, p, n);
+        const size_t used = (size_t)(sha->size & 63);
+        size_t n = lmc__min(64 - used, size);
+        if (n == 64) {
+            n = size & ~(size_t)63;
+            k->sha256(sha->state, p, n / 64);
+        } else {
+            memcpy(sha->block + used, p, n);
+            if (used + n == 64) k->sha256(sha->state, sha->block, 1);
+        }
         sha->size += n;
         p += n;
         size -= n;
-        if (used + n == 64) lmc__sha256_block(sha->state, sha->block);
     }
 }
 

@@ -519,6 +519,7 @@ LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_siz
                    target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
+#define LMC__SHA __attribute__((target("sse4.1,sha")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE_AVX2_VPCLMUL static inline __attribute__((always_inline)) LMC__AVX2_VPCLMUL
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
@@ -553,10 +554,12 @@ LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_siz
  * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
+#define LMC__SHA __attribute__((target("sha2")))
 #define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd((uint32_t)(crc), v)
 #define LMC__CRC_STEP1(crc, v) __builtin_arm_crc32cb((uint32_t)(crc), v)
 #else
 #define LMC__CRC __attribute__((target("+crc")))
+#define LMC__SHA __attribute__((target("+crypto")))
 #define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx((uint32_t)(crc), v)
 #define LMC__CRC_STEP1(crc, v) __builtin_aarch64_crc32cb((uint32_t)(crc), v)
 #endif
@@ -4906,14 +4909,15 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * Where a tier has no faster way, its table has the kernel of a lower tier. */
+ * Where a tier has no faster way, its table has the kernel of a lower tier. Of a table with [2] the
+ * second is for CPUs that have instructions for SHA-256. */
 #ifdef LMC__PART
-extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
-    lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
+extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernels_neon_only,
+    lmc__kernels_simde, lmc__kernels_avx2[2], lmc__kernels_avx2_vpclmul[2], lmc__kernels_avx512[2];
 #endif
 
 /* The tables in parts, in the struct's order, with commas. Kernels of some tiers are arguments. */
-#define LMC__SUMS(crc32c, sum64) crc32c
+#define LMC__SUMS(crc32c, sum64, sha256) crc32c
 #define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
         lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
@@ -4942,25 +4946,26 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
-    LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
+    LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar),
                    lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
 
 #if LMC__NEON
-/* Two tables: with the instructions for CRC-32, and without. */
-#define LMC__NEON_KERNELS(crc32c, join_root, split_root)                                           \
+/* With the instructions for CRC-32, and without. */
+#define LMC__NEON_KERNELS(crc32c, join_root, split_root, sha256)                                   \
     LMC_TIER_NEON, 0,                                                                              \
-    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
+    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar, sha256), lmc__join_neon,              \
                   join_root, lmc__patch_neon)                                                      \
     LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                        \
     LMC__GRIDS(lmc__stream_scalar)
-LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon)
+LMC__TABLE lmc__kernels lmc__kernels_neon[2] = {
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_scalar)},
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_arm)}
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips, lmc__sha256_scalar)
 };
 #endif
 
@@ -4969,8 +4974,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
  * Split and join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE, 0,
-    LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
-    lmc__merge_simde,
+    LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar), lmc__join_scalar,
+    lmc__join_root_strips, lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
     lmc__ungroup_scalar, lmc__patch_scalar,
     LMC__SCALAR_GRIDS
@@ -4979,29 +4984,33 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root, has_fast_pdep)                                               \
+#define LMC__AVX2_KERNELS(split_root, has_fast_pdep, sha256)                                       \
     LMC_TIER_AVX2, has_fast_pdep,                                                                  \
-    LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
+    LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2, sha256),                      \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
-    LMC__AVX2_KERNELS(lmc__split_root_avx2, 0)
+LMC__TABLE lmc__kernels lmc__kernels_avx2[2] = {
+    {LMC__AVX2_KERNELS(lmc__split_root_avx2, 0, lmc__sha256_scalar)},
+    {LMC__AVX2_KERNELS(lmc__split_root_avx2, 0, lmc__sha256_x86)}
 };
 /* For CPUs that compute two products at a time (split_root.h) and have a fast pdep (patch.h). */
-LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1)
+LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
+    {LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1, lmc__sha256_scalar)},
+    {LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1, lmc__sha256_x86)}
 };
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
 /* AVX2's join is enough: it only joins elements that join_root leaves over. */
-LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512, 1,
-    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
-                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
-    LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
+#define LMC__AVX512_KERNELS(sha256)                                                                \
+    LMC_TIER_AVX512, 1,                                                                            \
+    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512, sha256),                \
+                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)                       \
+    LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)                        \
     LMC__GRIDS(lmc__stream_avx2)
+LMC__TABLE lmc__kernels lmc__kernels_avx512[2] = {
+    {LMC__AVX512_KERNELS(lmc__sha256_scalar)}, {LMC__AVX512_KERNELS(lmc__sha256_x86)}
 };
 #endif
 /* clang-format on */
@@ -5043,6 +5052,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
+ *                    29 SHA
  *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
@@ -5060,26 +5070,32 @@ static int lmc__cpu_has(enum lmc_tier tier)
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
-/* The AVX2 table for this CPU. Leaf 7 ecx, bit 10, is VPCLMULQDQ, as above. */
-static const lmc__kernels *lmc__avx2_kernels(void)
+/* The tier's table for this CPU, or NULL. Bits of leaf 7 as above; AVX-512 has VPCLMULQDQ. */
+static const lmc__kernels *lmc__x86_kernels(enum lmc_tier tier)
 {
+    const lmc__kernels *tables = lmc__kernels_avx2;
     unsigned a, b, c, d;
-    if (!lmc__cpu_has(LMC_TIER_AVX2)) return NULL;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(c >> 10 & 1)) return &lmc__kernels_avx2;
-    return &lmc__kernels_avx2_vpclmul;
+    if (!lmc__cpu_has(tier) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return NULL;
+    if (c >> 10 & 1) tables = lmc__kernels_avx2_vpclmul;
+#ifndef LMC_NO_AVX512
+    if (tier == LMC_TIER_AVX512) tables = lmc__kernels_avx512;
+#endif
+    return tables + (b >> 29 & 1);
 }
 #endif
 
 #if LMC__NEON
 /* The table of NEON for this CPU. Only the operating system may query the CPU. Where this code does
- * not know how to ask it, it takes the table with the scalar CRC. */
+ * not know how to ask it, it takes what the compiler was told, or the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
-#if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
-    return &lmc__kernels_neon;
+#if defined(__APPLE__)
+    return lmc__kernels_neon + 1;
 #elif defined(__linux__)
-    return getauxval(AT_HWCAP) >> 7 & 1 ? &lmc__kernels_neon /* HWCAP_CRC32 */
-                                        : &lmc__kernels_neon_only;
+    const unsigned long has = getauxval(AT_HWCAP); /* bit 7: HWCAP_CRC32; bit 6: HWCAP_SHA2 */
+    return has >> 7 & 1 ? lmc__kernels_neon + (has >> 6 & 1) : &lmc__kernels_neon_only;
+#elif defined(__ARM_FEATURE_CRC32)
+    return lmc__kernels_neon;
 #else
     return &lmc__kernels_neon_only;
 #endif
@@ -5095,10 +5111,10 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     case LMC_TIER_NEON: return lmc__neon_kernels();
 #endif
 #if LMC__X86
-    case LMC_TIER_AVX2: return lmc__avx2_kernels();
+    case LMC_TIER_AVX2: return lmc__x86_kernels(tier);
+#ifndef LMC_NO_AVX512
+    case LMC_TIER_AVX512: return lmc__x86_kernels(tier);
 #endif
-#if LMC__X86 && !defined(LMC_NO_AVX512)
-    case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
 #endif
 #if LMC__SIMDE
     case LMC_TIER_SIMDE: return &lmc__kernels_simde;

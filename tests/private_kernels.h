@@ -3,6 +3,7 @@
  * buffers between guard pages where a kernel promises exactness. Included by t_lmc.c, which sees
  * the private names of lmc.h. */
 #include "t.h"
+#include "t_hash.h"
 
 #define MAX_N 700u
 
@@ -72,6 +73,79 @@ static void test_sum64(const lmc__kernels *k, uint64_t *seed)
         CHECK(k->sum64(all, first) + k->sum64(all + first, both - first) == sum64_model(all, both));
         CHECK(lmc__crc32c_combine(k->crc32c(0, all, first), k->crc32c(0, all + first, both - first),
                                   both - first) == lmc__crc32c_scalar(0, all, both));
+    }
+}
+
+/* Runs of blocks at any place, up to the guard page, from any state: as the model has them. Known
+ * answers are in test_messages(). */
+static void test_sha256(const lmc__kernels *k, uint64_t *seed)
+{
+    const size_t most = t_quick ? 9 : 40;
+    uint8_t *const all = t_tail(&guard_a, 64 * most + 17);
+    size_t n, i;
+    unsigned place, repeat;
+    for (i = 0; i < 64 * most + 17; i++) all[i] = (uint8_t)t_random(seed);
+    for (n = 0; n <= most; n++)
+        for (repeat = 0; repeat < 4; repeat++) {
+            uint32_t state[8], wanted[8];
+            t_sha model;
+            place = repeat ? (unsigned)t_below(seed, 17) : 17;
+            t_sha_begin(&model);
+            for (i = 0; i < 8; i++) {
+                state[i] = repeat == 3 ? 0xFFFFFFFFu : (uint32_t)t_random(seed);
+                model.state[i] = wanted[i] = state[i];
+            }
+            t_sha_add(&model, all + place, 64 * n);
+            lmc__sha256_scalar(wanted, all + place, n);
+            k->sha256(state, all + place, n);
+            t_note("%s, %lu blocks at %u", lmc_tier_name(k->tier), (unsigned long)n, place);
+            CHECK(memcmp(state, model.state, sizeof state) == 0);
+            CHECK(memcmp(wanted, model.state, sizeof state) == 0);
+        }
+}
+
+/* Whole messages, in pieces: known answers (FIPS 180-4's examples), and the model's. */
+static void test_messages(uint64_t *seed)
+{
+    static const struct known {
+        const char *text, *digest;
+    } known[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrl"
+         "m"
+         "nopqrsmnopqrstnopqrstu",
+         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+    };
+    uint8_t *const all = t_tail(&guard_a, 1000);
+    uint8_t digest[32], wanted[32];
+    lmc__sha256 sha;
+    t_sha model;
+    size_t i, at, n, size;
+    for (i = 0; i < sizeof known / sizeof *known; i++) {
+        char hex[65];
+        lmc__sha256_init(&sha);
+        lmc__sha256_update(&sha, known[i].text, strlen(known[i].text));
+        lmc__sha256_finish(&sha, digest);
+        for (at = 0; at < 32; at++) sprintf(hex + 2 * at, "%02x", digest[at]);
+        CHECK(strcmp(hex, known[i].digest) == 0);
+    }
+    for (i = 0; i < 1000; i++) all[i] = (uint8_t)t_random(seed);
+    for (i = 0; i < (t_quick ? 300u : 2000u); i++) {
+        size = i < 200 ? i : (size_t)t_below(seed, 1001);
+        lmc__sha256_init(&sha);
+        for (at = 0; at < size; at += n) {
+            n = i & 1 ? size : 1 + (size_t)t_below(seed, 200);
+            n = lmc__min(n, size - at);
+            lmc__sha256_update(&sha, all + 1000 - size + at, n);
+        }
+        lmc__sha256_finish(&sha, digest);
+        t_sha_begin(&model);
+        t_sha_add(&model, all + 1000 - size, size);
+        t_sha_end(&model, wanted);
+        CHECK(memcmp(digest, wanted, 32) == 0);
     }
 }
 
@@ -909,13 +983,15 @@ void t_test_kernels(void)
     guard_e = t_new_guard(8 * MAX_GROUPED + 128);
     test_combine();
     test_residuals();
+    test_messages(&seed);
 #if LMC__NEON /* the tables that this machine is too good for */
     test_crc(&lmc__kernels_neon_only, &seed);
+    test_sha256(&lmc__kernels_neon_only, &seed);
 #endif
 #if LMC__X86
     if (lmc__find_kernels(LMC_TIER_AVX2)) {
-        test_roots(&lmc__kernels_avx2, &seed);
-        test_patch(&lmc__kernels_avx2, &seed);
+        test_roots(lmc__kernels_avx2, &seed);
+        test_patch(lmc__kernels_avx2, &seed);
     }
 #endif
     for (tier = 0; tier < LMC__N_TIERS; tier++) {
@@ -927,6 +1003,7 @@ void t_test_kernels(void)
         CHECK((int)k->tier == tier);
         test_crc(k, &seed);
         test_sum64(k, &seed);
+        test_sha256(k, &seed);
         test_split(k, &seed);
         test_roots(k, &seed);
         test_lists(k, &seed);

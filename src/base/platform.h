@@ -83,6 +83,7 @@ LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_siz
                    target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
+#define LMC__SHA __attribute__((target("sse4.1,sha")))
 #define LMC__INLINE_AVX2 static inline __attribute__((always_inline)) LMC__AVX2
 #define LMC__INLINE_AVX2_VPCLMUL static inline __attribute__((always_inline)) LMC__AVX2_VPCLMUL
 #define LMC__INLINE_AVX512 static inline __attribute__((always_inline)) LMC__AVX512
@@ -117,10 +118,12 @@ LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_siz
  * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
+#define LMC__SHA __attribute__((target("sha2")))
 #define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd((uint32_t)(crc), v)
 #define LMC__CRC_STEP1(crc, v) __builtin_arm_crc32cb((uint32_t)(crc), v)
 #else
 #define LMC__CRC __attribute__((target("+crc")))
+#define LMC__SHA __attribute__((target("+crypto")))
 #define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx((uint32_t)(crc), v)
 #define LMC__CRC_STEP1(crc, v) __builtin_aarch64_crc32cb((uint32_t)(crc), v)
 #endif

@@ -38,6 +38,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
  *                    16 AVX512F, 17 DQ, 30 BW, 31 VL                    0xC0030000
+ *                    29 SHA
  *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
@@ -55,26 +56,32 @@ static int lmc__cpu_has(enum lmc_tier tier)
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
-/* The AVX2 table for this CPU. Leaf 7 ecx, bit 10, is VPCLMULQDQ, as above. */
-static const lmc__kernels *lmc__avx2_kernels(void)
+/* The tier's table for this CPU, or NULL. Bits of leaf 7 as above; AVX-512 has VPCLMULQDQ. */
+static const lmc__kernels *lmc__x86_kernels(enum lmc_tier tier)
 {
+    const lmc__kernels *tables = lmc__kernels_avx2;
     unsigned a, b, c, d;
-    if (!lmc__cpu_has(LMC_TIER_AVX2)) return NULL;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(c >> 10 & 1)) return &lmc__kernels_avx2;
-    return &lmc__kernels_avx2_vpclmul;
+    if (!lmc__cpu_has(tier) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return NULL;
+    if (c >> 10 & 1) tables = lmc__kernels_avx2_vpclmul;
+#ifndef LMC_NO_AVX512
+    if (tier == LMC_TIER_AVX512) tables = lmc__kernels_avx512;
+#endif
+    return tables + (b >> 29 & 1);
 }
 #endif
 
 #if LMC__NEON
 /* The table of NEON for this CPU. Only the operating system may query the CPU. Where this code does
- * not know how to ask it, it takes the table with the scalar CRC. */
+ * not know how to ask it, it takes what the compiler was told, or the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
-#if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
-    return &lmc__kernels_neon;
+#if defined(__APPLE__)
+    return lmc__kernels_neon + 1;
 #elif defined(__linux__)
-    return getauxval(AT_HWCAP) >> 7 & 1 ? &lmc__kernels_neon /* HWCAP_CRC32 */
-                                        : &lmc__kernels_neon_only;
+    const unsigned long has = getauxval(AT_HWCAP); /* bit 7: HWCAP_CRC32; bit 6: HWCAP_SHA2 */
+    return has >> 7 & 1 ? lmc__kernels_neon + (has >> 6 & 1) : &lmc__kernels_neon_only;
+#elif defined(__ARM_FEATURE_CRC32)
+    return lmc__kernels_neon;
 #else
     return &lmc__kernels_neon_only;
 #endif
@@ -90,10 +97,10 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     case LMC_TIER_NEON: return lmc__neon_kernels();
 #endif
 #if LMC__X86
-    case LMC_TIER_AVX2: return lmc__avx2_kernels();
+    case LMC_TIER_AVX2: return lmc__x86_kernels(tier);
+#ifndef LMC_NO_AVX512
+    case LMC_TIER_AVX512: return lmc__x86_kernels(tier);
 #endif
-#if LMC__X86 && !defined(LMC_NO_AVX512)
-    case LMC_TIER_AVX512: return lmc__cpu_has(tier) ? &lmc__kernels_avx512 : NULL;
 #endif
 #if LMC__SIMDE
     case LMC_TIER_SIMDE: return &lmc__kernels_simde;

@@ -3,6 +3,7 @@
 #include "kernels/types.h"
 #include "kernels/crc32c.h"
 #include "kernels/sum64.h"
+#include "kernels/sha256.h"
 #include "kernels/split_join.h"
 #include "kernels/count.h"
 #include "kernels/map.h"
@@ -28,17 +29,18 @@
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * Where a tier has no faster way, its table has the kernel of a lower tier. */
+ * Where a tier has no faster way, its table has the kernel of a lower tier. Of a table with [2] the
+ * second is for CPUs that have instructions for SHA-256. */
 #ifdef LMC__PART
-extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
-    lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
+extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernels_neon_only,
+    lmc__kernels_simde, lmc__kernels_avx2[2], lmc__kernels_avx2_vpclmul[2], lmc__kernels_avx512[2];
 #endif
 
 /* The tables in parts, in the struct's order, with commas. Kernels of some tiers are arguments. */
 #ifdef LMC_NO_SNAPSHOT
-#define LMC__SUMS(crc32c, sum64) crc32c
+#define LMC__SUMS(crc32c, sum64, sha256) crc32c
 #else
-#define LMC__SUMS(crc32c, sum64) crc32c, sum64
+#define LMC__SUMS(crc32c, sum64, sha256) crc32c, sum64, sha256
 #endif
 #define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
@@ -79,25 +81,26 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
-    LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
+    LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar),
                    lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
 
 #if LMC__NEON
-/* Two tables: with the instructions for CRC-32, and without. */
-#define LMC__NEON_KERNELS(crc32c, join_root, split_root)                                           \
+/* With the instructions for CRC-32, and without. */
+#define LMC__NEON_KERNELS(crc32c, join_root, split_root, sha256)                                   \
     LMC_TIER_NEON, 0,                                                                              \
-    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
+    LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar, sha256), lmc__join_neon,              \
                   join_root, lmc__patch_neon)                                                      \
     LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                        \
     LMC__GRIDS(lmc__stream_scalar)
-LMC__TABLE lmc__kernels lmc__kernels_neon = {
-    LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon)
+LMC__TABLE lmc__kernels lmc__kernels_neon[2] = {
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_scalar)},
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_arm)}
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips, lmc__sha256_scalar)
 };
 #endif
 
@@ -106,8 +109,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
  * Split and join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE, 0,
-    LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
-    lmc__merge_simde,
+    LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar), lmc__join_scalar,
+    lmc__join_root_strips, lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
     lmc__ungroup_scalar, lmc__patch_scalar,
 #ifndef LMC_NO_ENCODER
@@ -121,29 +124,33 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root, has_fast_pdep)                                               \
+#define LMC__AVX2_KERNELS(split_root, has_fast_pdep, sha256)                                       \
     LMC_TIER_AVX2, has_fast_pdep,                                                                  \
-    LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
+    LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2, sha256),                      \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
-    LMC__AVX2_KERNELS(lmc__split_root_avx2, 0)
+LMC__TABLE lmc__kernels lmc__kernels_avx2[2] = {
+    {LMC__AVX2_KERNELS(lmc__split_root_avx2, 0, lmc__sha256_scalar)},
+    {LMC__AVX2_KERNELS(lmc__split_root_avx2, 0, lmc__sha256_x86)}
 };
 /* For CPUs that compute two products at a time (split_root.h) and have a fast pdep (patch.h). */
-LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1)
+LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
+    {LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1, lmc__sha256_scalar)},
+    {LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1, lmc__sha256_x86)}
 };
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
 /* AVX2's join is enough: it only joins elements that join_root leaves over. */
-LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512, 1,
-    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
-                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
-    LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
+#define LMC__AVX512_KERNELS(sha256)                                                                \
+    LMC_TIER_AVX512, 1,                                                                            \
+    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512, sha256),                \
+                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)                       \
+    LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)                        \
     LMC__GRIDS(lmc__stream_avx2)
+LMC__TABLE lmc__kernels lmc__kernels_avx512[2] = {
+    {LMC__AVX512_KERNELS(lmc__sha256_scalar)}, {LMC__AVX512_KERNELS(lmc__sha256_x86)}
 };
 #endif
 /* clang-format on */

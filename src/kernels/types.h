@@ -176,6 +176,7 @@ typedef struct lmc__kernels {
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
 #ifndef LMC_NO_SNAPSHOT
     uint64_t (*sum64)(const uint8_t *p, size_t size);
+    void (*sha256)(uint32_t state[8], const uint8_t *p, size_t n);
 #endif
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                  enum lmc__order order);

@@ -1,9 +1,10 @@
 #pragma once
 #include "base/platform.h"
 #include "base/bytes.h"
+#include "kernels/dispatch.h"
 
 /* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it hashes only names, dtypes,
- * and 12 bytes for each leaf of 256 KiB.
+ * and 12 bytes for each leaf of 256 KiB. Hashes of content are of all bytes.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes after these blocks: size % 64 bytes
@@ -26,57 +27,24 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
- * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
- * moves v down by one element, which renames the variables, and makes two new values: a from all, e
- * from d. w has the 16 big-endian words of the block, and 48 words mixed from them. */
-static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
-{
-    static const uint32_t constants[64] = {
-        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
-        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
-        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
-        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
-        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
-        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
-        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
-        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
-        0xc67178f2};
-    uint32_t w[64], all[64 + 8], *v = all + 64;
-    int t;
-#define LMC__ROTR(x, n) ((x) >> (n) | (x) << (32 - (n)))
-    for (t = 0; t < 16; t++)
-        w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 |
-               (uint32_t)block[4 * t + 2] << 8 | block[4 * t + 3];
-    for (; t < 64; t++)
-        w[t] = w[t - 16] + (LMC__ROTR(w[t - 15], 7) ^ LMC__ROTR(w[t - 15], 18) ^ w[t - 15] >> 3) +
-               w[t - 7] + (LMC__ROTR(w[t - 2], 17) ^ LMC__ROTR(w[t - 2], 19) ^ w[t - 2] >> 10);
-    memcpy(v, state, 8 * sizeof *v);
-    for (t = 0; t < 64; t++, v--) {
-        const uint32_t a = v[0], e = v[4];
-        const uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) +
-                            ((e & v[5]) ^ (~e & v[6])) + constants[t] + w[t];
-        const uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) +
-                            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        v[3] += t1;
-        v[-1] = t1 + t2;
-    }
-    for (t = 0; t < 8; t++) state[t] += v[t];
-#undef LMC__ROTR
-}
-
-/* Takes the next size bytes. Each is copied to sha->block, so whole blocks are no special case. */
+/* Takes the next size bytes: whole blocks from where they are, others by way of sha->block. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
+    const lmc__kernels *const k = lmc__get_kernels();
     const uint8_t *p = (const uint8_t *)data;
     while (size != 0) {
-        size_t used = (size_t)(sha->size & 63), n = lmc__min(64 - used, size);
-        memcpy(sha->block + used, p, n);
+        const size_t used = (size_t)(sha->size & 63);
+        size_t n = lmc__min(64 - used, size);
+        if (n == 64) {
+            n = size & ~(size_t)63;
+            k->sha256(sha->state, p, n / 64);
+        } else {
+            memcpy(sha->block + used, p, n);
+            if (used + n == 64) k->sha256(sha->state, sha->block, 1);
+        }
         sha->size += n;
         p += n;
         size -= n;
-        if (used + n == 64) lmc__sha256_block(sha->state, sha->block);
     }
 }
 
