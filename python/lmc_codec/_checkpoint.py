@@ -2,7 +2,8 @@
 
 torch.save() runs twice: first to learn where it puts each tensor, then to code what it writes. So no large tensor is in
 memory twice, and `lmc -d` restores the exact file of torch.save(). As always, torch.load() decides what may be in it.
-With wait=False it runs once, to memory, which a thread codes.
+With wait=False it runs once, to memory, which a thread codes; so it does for many small tensors, because it takes longer for
+them than a copy.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 PIECE = 4 << 20  #: bytes that are read at once: a block of a delta, or each small tensor would decode the block again
 N_PIECES = 3  #: pieces that are kept: of the directory of a ZIP archive, and of the entries that it names
 COPIED = 1 << 20, 64 << 20  #: bytes of the first piece of a copied state, and of the largest one, which a larger tensor exceeds
+COPY_MOST, COPY_EACH = 256 << 20, 128 << 10  #: bytes of a state that is copied rather than saved twice, in all and for each tensor
 LARGE = 1 << 14  #: a write of at least so many bytes may be a tensor; other bytes come in smaller writes
 
 
@@ -77,10 +79,11 @@ class _Layout:
 
 class Copy(_Layout):
     """All that torch.save() writes of an object, in pieces of memory; what it writes at once is in one of them. quantises: for a
-    Writer that does so."""
+    Writer that does so. most: of more bytes nothing is kept, and is_whole is False."""
 
-    def __init__(self, obj: Any, quantises: bool):
+    def __init__(self, obj: Any, quantises: bool, most: int | None = None):
         super().__init__()
+        self._most, self.is_whole = most, True
         self._copied: deque[tuple[int, memoryview]] = deque()  # first byte, and bytes; in order
         self._free = memoryview(b"")  # the rest of the memory of the last one
         self.moments = {name: (tuple(t.shape), t.numel() * t.element_size()) for name, t in _find_moments(obj).items()} if quantises else {}
@@ -94,14 +97,22 @@ class Copy(_Layout):
 
     def write(self, data: Any) -> int:
         with memoryview(data).cast("B") as view:
-            if len(view) > len(self._free):
-                self._end_piece()
-                size = max(len(view), min(max(COPIED[0], self.size), COPIED[1]))
-                self._free = memoryview(_lmc.new_memory(size))
-                self._copied.append((self.size, self._free))
-            self._free[: len(view)] = view
-            self._free = self._free[len(view) :]
+            if self._most is not None and self.size + len(view) > self._most:
+                self.is_whole = False
+                self.clear()
+            if self.is_whole:
+                self._keep(view)
             return super().write(view)
+
+    def _keep(self, view: memoryview) -> None:
+        if len(view) > len(self._free):
+            self._end_piece()
+            size = max(len(view), min(max(COPIED[0], self.size), COPIED[1]))
+            memory: Any = _lmc.new_memory(size)
+            self._free = memoryview(memory)
+            self._copied.append((self.size, self._free))
+        self._free[: len(view)] = view
+        self._free = self._free[len(view) :]
 
     def take(self) -> Iterator[memoryview]:
         """All bytes; each piece is freed when the next one is taken."""
@@ -191,7 +202,7 @@ class Stored(io.RawIOBase):
 class _Counted:
     """Calls progress() with the bytes that torch.load() has read, some of them twice."""
 
-    def __init__(self, file: io.BufferedReader, total: int, progress: Progress):
+    def __init__(self, file: Any, total: int, progress: Progress):
         self._file, self._total, self._progress, self._done = file, total, progress, 0
         self.seek, self.tell = file.seek, file.tell
 
@@ -202,17 +213,17 @@ class _Counted:
             self._progress(done, self._total)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        data = self._file.read(size)
+        data: bytes = self._file.read(size)
         self.count(len(data))
         return data
 
     def readinto(self, buffer: Any, /) -> int:
-        n = self._file.readinto(buffer)
+        n: int = self._file.readinto(buffer)
         self.count(n)
         return n
 
     def readline(self, size: int = -1, /) -> bytes:
-        data = self._file.readline(size)
+        data: bytes = self._file.readline(size)
         self.count(len(data))
         return data
 
@@ -286,6 +297,11 @@ def _find_moments(obj: Any) -> dict[str, torch.Tensor]:
     return {name: t for name, t in found.items() if n_names[t.untyped_storage().data_ptr()] == 1}
 
 
+def _has_small_tensors(obj: Any) -> bool:
+    sizes = [t.numel() * t.element_size() for _, t in _named(obj)]
+    return 0 < sum(sizes) <= min(COPY_MOST, len(sizes) * COPY_EACH)
+
+
 def _find_rows(layout: _Layout, path: Any) -> list[Any]:
     rows, why = _lmc.find_tensors(layout.read_at, layout.size, "")
     if why is not None:
@@ -340,6 +356,11 @@ def save_checkpoint(
             return begin(partial(_write_copy, writer, path, copy), writer.abort)
     settle()
     with Writer(path, **how) as writer:
+        if _has_small_tensors(obj):
+            copy = Copy(obj, quantize is not None, COPY_MOST)
+            if copy.is_whole:
+                _add_copy(writer, path, copy)
+                return None
         layout = _Layout()
         (_save_without_sums if quantize is None else _save)(obj, layout)  # what quantising reads back must be right
         rows = _find_rows(layout, path)
@@ -369,18 +390,22 @@ def save_copy(copy: Copy, path: Any, **how: Any) -> None:
 def _write_copy(writer: Writer, path: Any, copy: Copy) -> None:
     try:
         with writer:
-            rows = _find_rows(copy, path)
-            places = {name: (at, size) for name, _, shape, at, size in rows if copy.moments.get(name) == (shape, size)}
-            found = {name: copy.find(*place) for name, place in places.items()}
-            buffers = {name: x for name, x in found.items() if x is not None}
-
-            def write_file(write: Callable[[Any], None]) -> None:
-                for piece in copy.take():
-                    write(piece)
-
-            writer._add_known("", copy.size, rows, buffers, write_file, copy.pieces)
+            _add_copy(writer, path, copy)
     finally:
         copy.clear()  # a traceback may be kept
+
+
+def _add_copy(writer: Writer, path: Any, copy: Copy) -> None:
+    rows = _find_rows(copy, path)
+    places = {name: (at, size) for name, _, shape, at, size in rows if copy.moments.get(name) == (shape, size)}
+    found = {name: copy.find(*place) for name, place in places.items()}
+    buffers = {name: x for name, x in found.items() if x is not None}
+
+    def write_file(write: Callable[[Any], None]) -> None:
+        for piece in copy.take():
+            write(piece)
+
+    writer._add_known("", copy.size, rows, buffers, write_file, copy.pieces)
 
 
 def load_checkpoint(

@@ -46,7 +46,13 @@ class Fails:
         raise self.error
 
 
-def test_the_file_is_the_same(tmp_path):
+@pytest.fixture
+def saved_twice(monkeypatch):
+    """With wait=True, small states are not copied, either."""
+    monkeypatch.setattr(_checkpoint, "COPY_MOST", 0)
+
+
+def test_the_file_is_the_same(tmp_path, saved_twice):
     training = Training()
     for n in range(3):
         training.step()
@@ -62,7 +68,7 @@ def test_the_file_is_the_same(tmp_path):
         assert bytes(r.read()) == saved_by_torch(state)
 
 
-def test_quantised_moments_are_the_same(tmp_path):
+def test_quantised_moments_are_the_same(tmp_path, saved_twice):
     training = Training()
     for _ in range(3):
         training.step()
@@ -79,6 +85,28 @@ def test_sizes_around_those_of_pieces(tmp_path, size):
     save_checkpoint(state, tmp_path / "x.lmc", wait=False).wait()
     with lmc_codec.open(tmp_path / "x.lmc") as r:
         assert bytes(r.read()) == saved_by_torch(state)
+
+
+@pytest.mark.parametrize("beyond, n_saved", [(None, 2), (0, 1), (1, 3)])
+def test_small_tensors_are_copied(tmp_path, monkeypatch, beyond, n_saved):
+    """If all is at most COPY_MOST, which other objects may exceed, as a copy shows."""
+    n = []
+
+    class Counted:
+        def __reduce__(self):
+            n.append(1)
+            return bytes, (b"x" * 20_000,)
+
+    state = {**{f"{i}": torch.randn(1000) for i in range(60)}, "x": Counted()}
+    monkeypatch.setattr(_checkpoint, "COPY_MOST", 0 if beyond is None else len(saved_by_torch(state)) - beyond)
+    n.clear()
+    save_checkpoint(state, tmp_path / "x.lmc")
+    assert len(n) == n_saved
+    save_checkpoint(state, tmp_path / "y.lmc", wait=False).wait()
+    assert (tmp_path / "x.lmc").read_bytes() == (tmp_path / "y.lmc").read_bytes()
+    n.clear()
+    save_checkpoint({"x": Counted(), "w": torch.zeros(_checkpoint.COPY_EACH // 4 + 1)}, tmp_path / "z.lmc")
+    assert len(n) == 2
 
 
 def test_a_state_that_changes_afterwards(tmp_path, held):
