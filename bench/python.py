@@ -64,14 +64,14 @@ def memory(what):
         return next(int(line.split()[1]) for line in f if line.startswith(what)) << 10
 
 
-def measure(call):
-    """CPU seconds, wall seconds, page faults, peak of new memory, and the result."""
+def measure(call, clock=cpu):
+    """Seconds by the clock, wall seconds, page faults, peak of new memory, and the result."""
     gc.collect()
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as f:
         f.write("5")  # the peak begins anew
-    before, faults, start, at = memory("VmRSS"), resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter(), cpu()
+    before, faults, start, at = memory("VmRSS"), resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter(), clock()
     result = call()
-    seconds, wall = cpu() - at, time.perf_counter() - start
+    seconds, wall = clock() - at, time.perf_counter() - start
     return seconds, wall, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults, max(0, memory("VmHWM") - before), result
 
 
@@ -81,15 +81,15 @@ class Table:
         print("| work | beside | CPU ms | CPU ms | ratio | goal | wall ms | faults | faults beside | peak MB | peak MB beside |")
         print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
 
-    def row(self, what, call, beside, their_call, goal="", before=lambda: None):
-        """before: called ahead of each call, not measured; they get its result, unless it is None."""
+    def row(self, what, call, beside, their_call, goal="", before=lambda: None, clock=cpu):
+        """clock: CPU time of the process or of this thread. before: called ahead of each call, not measured; they get its result, unless it is None."""
         if self.only not in what:
             return
         found = [[], []]
         for _ in range(self.turns + (self.turns > 1)):
             for i, f in enumerate((call, their_call)):
                 given = before()
-                found[i].append(measure(f if given is None else lambda: f(given))[:4])
+                found[i].append(measure(f if given is None else lambda: f(given), clock)[:4])
                 del given
         best = [min(x[1:] or x) for x in found]  # the first of several turns warms up
         (a, wall, faults, peak), (b, _, their_faults, their_peak) = best
@@ -177,10 +177,14 @@ def rows_of(table, title, goals, shapes, d, threads, command):
               lambda: torch.save(a, path["x.pt"]), goals[4])
     if has(lmc.save_checkpoint, "wait"):
         handles = []
+
+        def settle():
+            while handles:
+                handles.pop().wait()
+
         table.row(f"save_checkpoint(wait=False) until it returns, {title}", lambda: handles.append(lmc.save_checkpoint(a, path["x.lmc"], wait=False, **options)),
-                  "clone of the state", lambda: {name: t.clone() for name, t in a.items()}, "1.3", lambda: [handles.pop().wait() for _ in handles[:]] and None)
-        for x in handles:
-            x.wait()
+                  "clone of the state", lambda: {name: t.clone() for name, t in a.items()}, "1.3", settle, time.thread_time)
+        settle()
     if command:
         plain = ["-q", "-f", f"-T{threads}"]
         table.row(f"lmc --hash, {title}", lambda: run(command, *plain, "--hash", "-o", path["x.lmc"], path["a.st"]), "without",

@@ -94,6 +94,8 @@ def test_rotation(tmp_path):
 class Held(threading.Event):
     """Takes the place of Series._choose_base, where the thread waits."""
 
+    choose = None
+
     def __call__(self, found):
         assert self.wait(60)
         return self.choose(found)
@@ -150,13 +152,19 @@ def test_forgetting_comes_after_the_save(tmp_path):
     def fail(found):
         raise OSError("no space")
 
-    series._choose_base = fail
-    series.save("3", state_of(3), wait=False)
-    series.forget("1")
-    series.rotate()
-    assert series.names() == ["1", "2"]
-    with pytest.raises(OSError, match="no space"):
-        series.save("3", state_of(3))
+    for is_over in (False, True):
+        held.clear()
+        held.choose, series._choose_base = fail, held
+        saving = series.save("3", state_of(3), wait=False)
+        if is_over:
+            held.set()
+            series.names()
+        series.forget("1")
+        series.rotate()
+        held.set()
+        assert series.names() == ["1", "2"] and saving.done
+        with pytest.raises(OSError, match="no space"):
+            series.save("3", state_of(3))
     with pytest.raises(ValueError, match="cannot name a snapshot"):
         series.save("a/b", state_of(3), wait=False)
     assert series.names() == ["1", "2"] and not list(tmp_path.glob(".lmc-*"))

@@ -127,9 +127,9 @@ def await_end() -> None:
 
 
 def do_after(work: Callable[[], Any]) -> None:
-    """Does this now, or in the thread of the save that goes on: after it, unless it fails."""
+    """Does this now, or in the thread of the save that goes on, after it. Not if that fails, or has failed and nobody was told."""
     saving = _in_flight()
-    if saving is None or not saving._then(work):
+    if saving is None or not (saving._then(work) or (saving._error is not None and not saving._is_told)):
         work()
 
 
