@@ -4953,7 +4953,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. */
+/* With the instructions for CRC-32, or without. */
 #define LMC__NEON_KERNELS(crc32c, join_root, split_root, sha256)                                   \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar, sha256), lmc__join_neon,              \
@@ -4961,11 +4961,14 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                        \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon[2] = {
-    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_scalar)},
-    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_arm)}
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon,
+                       lmc__sha256_scalar)},
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon,
+                       lmc__sha256_arm)}
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips, lmc__sha256_scalar)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips,
+                      lmc__sha256_scalar)
 };
 #endif
 

@@ -2669,8 +2669,8 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 
 /* == kernels/sha256.h ========================================================================== */
 
-/* The rounds of SHA-256 (FIPS 180-4): sha256(state, p, n) takes n blocks of 64 bytes into the state.
- * snapshot/sha256.h pads messages. */
+/* The rounds of SHA-256 (FIPS 180-4): sha256(state, p, n) takes n blocks of 64 bytes into the
+ * state. snapshot/sha256.h pads messages. */
 /* From the cube roots of the first 64 primes (4.2.2). */
 static const uint32_t lmc__sha256_constants[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -5655,7 +5655,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. */
+/* With the instructions for CRC-32, or without. */
 #define LMC__NEON_KERNELS(crc32c, join_root, split_root, sha256)                                   \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar, sha256), lmc__join_neon,              \
@@ -5663,11 +5663,14 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                        \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon[2] = {
-    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_scalar)},
-    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon, lmc__sha256_arm)}
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon,
+                       lmc__sha256_scalar)},
+    {LMC__NEON_KERNELS(lmc__crc32c_neon, lmc__join_root_neon, lmc__split_root_neon,
+                       lmc__sha256_arm)}
 };
 LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
-    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips, lmc__sha256_scalar)
+    LMC__NEON_KERNELS(lmc__crc32c_scalar, lmc__join_root_strips, lmc__split_root_strips,
+                      lmc__sha256_scalar)
 };
 #endif
 

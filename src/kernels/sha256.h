@@ -3,8 +3,8 @@
 #include "base/bytes.h"
 #include "kernels/vec.h"
 
-/* The rounds of SHA-256 (FIPS 180-4): sha256(state, p, n) takes n blocks of 64 bytes into the state.
- * snapshot/sha256.h pads messages. */
+/* The rounds of SHA-256 (FIPS 180-4): sha256(state, p, n) takes n blocks of 64 bytes into the
+ * state. snapshot/sha256.h pads messages. */
 #ifndef LMC_NO_SNAPSHOT
 /* From the cube roots of the first 64 primes (4.2.2). */
 static const uint32_t lmc__sha256_constants[64] = {
