@@ -22,6 +22,7 @@ from ._sync_codecs import COPY_SIZE, SyncCorrupt, SyncError, SyncReadError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._sync_codecs import Bytes, Checksum
+    from ._sync_report import Clock
 
 INDEX = "model.safetensors.index.json"
 MAX_HEADER = 100_000_000  # the limit of safetensors' own reader
@@ -262,6 +263,10 @@ class Checkpoint:
         if (read_json(state_path) or {}) != self.state:
             raise SyncReadError("%s: another process received a version there while its files were opened: repeat this" % directory)
 
+    @property
+    def size(self) -> int:
+        return sum(t.size for t in self.tensors.values())
+
     def read_into(self, out: Bytes, tensor: Tensor) -> Bytes:
         return self.shards[tensor.path].read_into(out, tensor.offset)
 
@@ -291,19 +296,21 @@ def run_all(pool: ThreadPoolExecutor, work: Callable[[Tensor], Any], tensors: It
         wait(futures)
 
 
-def copy_shard(source: Shard, target: str, pool: ThreadPoolExecutor, scratch: Scratch, fill: Callable[[Tensor, Bytes], None]) -> Bytes:
+def copy_shard(source: Shard, target: str, pool: ThreadPoolExecutor, scratch: Scratch, fill: Callable[[Tensor, Bytes], None], clock: Clock) -> Bytes:
     """Writes a file with the header of source, and tensors that fill(t, data) puts into data. Returns the bytes before the tensors."""
     head = source.read(0, source.first)
     with open(target, "wb", buffering=0) as f:
         def copy(t: Tensor) -> None:
             data = scratch.take("copy", t.size)
             fill(t, data)
-            write_at(f, data, t.offset)
+            with clock.phase("write"):
+                write_at(f, data, t.offset)
 
         write_at(f, head, 0)
         write_at(f, source.read(source.last, source.size - source.last), source.last)
         run_all(pool, copy, source.tensors)
-        finish_copy(f, source)
+        with clock.phase("write"):
+            finish_copy(f, source)
     return head
 
 

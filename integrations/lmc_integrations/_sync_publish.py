@@ -33,22 +33,27 @@ from ._sync_files import (
     sync,
     write_json,
 )
-from ._sync_versions import CHECKSUMS_FILE, LAYOUTS, MANIFEST, find_versions, read_digest, read_number, read_version
+from ._sync_memory import Memory
+from ._sync_report import Clock, Report
+from ._sync_versions import CHECKSUMS_FILE, LAYOUTS, MANIFEST, Version, find_versions, read_digest, read_number, read_version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._sync_codecs import Bytes
 
+PHASES = ("read", "compare", "code", "write")
+ENCODINGS = {"lmc": "prediction", "zstd": "xor"}
 Payload = tuple[Tensor, "bytes | bytearray", str]  # a changed tensor, its payload, the checksum of its new bytes
 
 
-def write_shard(path: str, shard: Iterable[Payload]) -> list[tuple[Tensor, int, str]]:
+def write_shard(path: str, shard: Iterable[Payload], clock: Clock) -> list[tuple[Tensor, int, str]]:
     """shard: an iterator of (tensor, payload, digest); returns [(tensor, payload size, digest)]. Payloads are first written
     to another file, because the header in front of them has their sizes."""
     written: list[tuple[Tensor, int, str]] = []
     with naming(path), open(path + ".payload", "w+b") as payloads:
         for t, payload, digest in shard:
-            payloads.write(payload)
+            with clock.phase("write"):
+                payloads.write(payload)
             written.append((t, len(payload), digest))
         if written:
             header: dict[str, Any] = {"__metadata__": {t.name: digest for t, _, digest in written}}
@@ -59,7 +64,7 @@ def write_shard(path: str, shard: Iterable[Payload]) -> list[tuple[Tensor, int, 
             text = json.dumps(header, separators=(",", ":")).encode()
             text += b" " * (-len(text) % 8)
             payloads.seek(0)
-            with open(path, "wb") as f:
+            with clock.phase("write"), open(path, "wb") as f:
                 f.write(len(text).to_bytes(8, "little") + text)
                 shutil.copyfileobj(payloads, f, COPY_SIZE)
                 f.flush()
@@ -89,10 +94,10 @@ def map_ordered(
 class Publication(NamedTuple):
     """The arguments of weight_sync.publish()."""
 
-    new_dir: str
+    new_dir: str | Memory
     sync_dir: str
     version: int
-    base: str | None
+    base: str | Memory | None
     base_version: int
     checksum: str
     compression: str
@@ -100,12 +105,9 @@ class Publication(NamedTuple):
     threads: int
 
 
-def publish(args: Publication) -> str:
-    if args.layout == "skyrl" and args.base is None:
-        raise SyncError("SkyRL has no full versions: its receivers start from their model, version 0; name what this one builds on with --base")
-    if args.layout == "skyrl" and args.checksum != "xxh3-128":
-        raise SyncError("SkyRL knows no checksum %s: use xxh3-128" % args.checksum)
-    name = LAYOUTS[args.layout][0] % args.version
+def publish(args: Publication) -> Report:
+    clock = Clock(*PHASES)
+    name = name_version(args)
     target, stage = os.path.join(args.sync_dir, name), os.path.join(args.sync_dir, ".%s.%s.tmp" % (name, make_name()))
     os.makedirs(args.sync_dir, exist_ok=True)
     with locked(os.path.join(args.sync_dir, ".lock"), wait=False) as is_locked, ThreadPoolExecutor(args.threads) as pool:
@@ -116,7 +118,13 @@ def publish(args: Publication) -> str:
                 shutil.rmtree(os.path.join(args.sync_dir, other), ignore_errors=True)
         try:
             os.mkdir(stage)
-            said = publish_full(args, pool, stage) if args.base is None else publish_delta(args, args.base, pool, stage)
+            if args.base is not None:
+                with open_tensors(args.new_dir) as new, open_tensors(args.base) as old:
+                    said, changed, metrics = write_delta(args, new, old, pool, stage, clock)
+            elif isinstance(args.new_dir, Memory):
+                raise SyncError("a full version has a configuration and a tokenizer, too: publish it from a directory, or name what the tensors build on: base=")
+            else:
+                said, changed, metrics = publish_full(args, args.new_dir, pool, stage, clock)
             sync(stage)
             try:
                 os.rename(stage, target)
@@ -128,24 +136,39 @@ def publish(args: Publication) -> str:
             shutil.rmtree(stage, ignore_errors=True)
             raise
         sync(args.sync_dir)
-    return printable("%s: %s" % (target, said))
+    metrics = {"version": args.version, "base_version": None if args.base is None else args.base_version, **metrics, "seconds": clock.seconds()}
+    return Report(printable("%s: %s" % (target, said)), changed, metrics)
 
 
-def publish_full(args: Publication, pool: ThreadPoolExecutor, stage: str) -> str:
+def name_version(args: Publication) -> str:
+    if args.layout == "skyrl" and args.base is None:
+        raise SyncError("SkyRL has no full versions: its receivers start from their model, version 0; name what this one builds on with --base")
+    if args.layout == "skyrl" and args.checksum != "xxh3-128":
+        raise SyncError("SkyRL knows no checksum %s: use xxh3-128" % args.checksum)
+    return LAYOUTS[args.layout][0] % args.version
+
+
+def open_tensors(where: str | Memory) -> Checkpoint | Memory:
+    return where if isinstance(where, Memory) else Checkpoint(where)
+
+
+def publish_full(args: Publication, new_dir: str, pool: ThreadPoolExecutor, stage: str, clock: Clock) -> tuple[str, list[str], dict[str, Any]]:
     checksum, scratch = find_checksum(args.checksum), Scratch()
     sums: dict[str, str] = {}
     checksums: dict[str, str] = {}
     others: dict[str, str] = {}
-    with Checkpoint(args.new_dir) as new:
+    with Checkpoint(new_dir) as new:
         def fill(t: Tensor, data: Bytes) -> None:
-            new.read_into(data, t)
-            sums[t.name] = xxh3(data)
-            checksums[t.name] = sums[t.name] if checksum is xxh3 else checksum(data)
+            with clock.phase("read"):
+                new.read_into(data, t)
+            with clock.phase("compare"):
+                sums[t.name] = xxh3(data)
+                checksums[t.name] = sums[t.name] if checksum is xxh3 else checksum(data)
 
-        for file in list_files(args.new_dir):
-            path, made = os.path.join(args.new_dir, file), os.path.join(stage, file)
+        for file in list_files(new_dir):
+            path, made = os.path.join(new_dir, file), os.path.join(stage, file)
             if path in new.shards:
-                others[file] = checksum(copy_shard(new.shards[path], made, pool, scratch, fill))
+                others[file] = checksum(copy_shard(new.shards[path], made, pool, scratch, fill, clock))
             elif file != CHECKSUMS_FILE:
                 others[file] = copy_file(path, made, checksum) or ""
         new.check_unchanged()
@@ -154,68 +177,103 @@ def publish_full(args: Publication, pool: ThreadPoolExecutor, stage: str) -> str
             write_json(index, {"metadata": {"total_size": sum(t.size for t in new.tensors.values())},
                                "weight_map": {n: os.path.basename(t.path) for n, t in sorted(new.tensors.items())}})
         elif INDEX in others and "delta_encoding" in ((read_json(index) or {}).get("metadata") or {}):
-            raise SyncError("%s holds a published delta, not a checkpoint" % args.new_dir)
+            raise SyncError("%s holds a published delta, not a checkpoint" % new_dir)
         write_json(os.path.join(stage, CHECKSUMS_FILE),
                    {"version": "%06d" % args.version, "digest": make_digest(new.tensors, sums), "checksum_format": args.checksum,
                     "checksums": {n: checksums[n] for n in new.tensors}, "headers": others})
-        return "full, %d tensors, %d bytes" % (len(new.tensors), sum(t.size for t in new.tensors.values()))
+        size = sum(t.size for t in new.tensors.values())
+        metrics = {"tensors": len(new.tensors), "tensors_changed": len(new.tensors), "bytes": size, "bytes_changed": size, "bytes_published": size}
+        return "full, %d tensors, %d bytes" % (len(new.tensors), size), sorted(new.tensors), metrics
 
 
-def publish_delta(args: Publication, base_dir: str, pool: ThreadPoolExecutor, stage: str) -> str:
-    with Checkpoint(args.new_dir) as new, Checkpoint(base_dir) as old:
-        return write_delta(args, new, old, pool, stage)
+def write_delta(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory, pool: ThreadPoolExecutor, stage: str,
+                clock: Clock) -> tuple[str, list[str], dict[str, Any]]:
+    stored_digest, known = check_base(args, new, old), find_known(args)
+    coded = code(args, new, old, known, pool, stage, clock)
+    base_digest = check_base_digest(old.directory, make_digest(old.tensors, coded.old_sums), known)
+    if stored_digest not in (None, base_digest):
+        raise SyncWrongBase("%s was changed after version %d was received" % (old.directory, args.base_version))
+    files = name_shards(args, stage, len(coded.shards))
+    payloads = [(file, t, size, digest) for file, written in zip(files, coded.shards) for t, size, digest in written]
+    write_index(args, stage, files, payloads, make_digest(new.tensors, coded.new_sums), base_digest)
+    return describe(new.tensors, payloads, sum(os.path.getsize(os.path.join(stage, f)) for f in files))
 
 
-def write_delta(args: Publication, new: Checkpoint, old: Checkpoint, pool: ThreadPoolExecutor, stage: str) -> str:
-    stored_digest = check_base(args, new, old)
+def describe(tensors: dict[str, Tensor], payloads: list[tuple[str, Tensor, int, str]], packed: int) -> tuple[str, list[str], dict[str, Any]]:
+    """What to say of a delta: a text, the names of the tensors that changed, and numbers."""
+    size = sum(t.size for t in tensors.values())
+    metrics = {"tensors": len(tensors), "tensors_changed": len(payloads), "bytes": size,
+               "bytes_changed": sum(t.size for _, t, _, _ in payloads), "bytes_published": packed}
+    said = "%d of %d tensors changed, %d bytes as %d, %.2fx" % (len(payloads), len(tensors), size, packed, size / max(packed, 1))
+    return said, sorted(t.name for _, t, _, _ in payloads), metrics
+
+
+def find_known(args: Publication) -> Version | None:
+    """The base, if it is published here."""
     versions = find_versions(args.sync_dir)
-    known = read_version(args.base_version, versions[args.base_version]) if args.base_version in versions else None
-    if args.base_version and known is None:
+    if args.base_version in versions:
+        return read_version(args.base_version, versions[args.base_version])
+    if args.base_version:
         LOGGER.warning("note: version %d is not in %s: only receivers that have it can follow", args.base_version, printable(args.sync_dir))
-    encoding = "prediction" if args.compression == "lmc" else "xor"
-    codec, checksum, scratch = find_codec("publish", args.compression, encoding), find_checksum(args.checksum), Scratch()
+    return None
+
+
+def check_base_digest(where: str, digest: str, known: Version | None) -> str:
+    if known is not None and known.digest not in (None, digest):
+        raise SyncWrongBase("%s is not version %d as it was published: a tensor differs that version %d did not change" %
+                            (where, known.number, known.number))
+    return digest
+
+
+class Coded(NamedTuple):
+    """Files shard0, shard1, ... with payloads, and the checksums of all tensors, xxh3-128."""
+
+    shards: list[list[tuple[Tensor, int, str]]]
+    new_sums: dict[str, str]
+    old_sums: dict[str, str]
+
+
+def code(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory, known: Version | None, pool: ThreadPoolExecutor, stage: str,
+         clock: Clock) -> Coded:
+    codec, checksum, scratch = find_codec("publish", args.compression, ENCODINGS[args.compression]), find_checksum(args.checksum), Scratch()
     new_sums: dict[str, str] = {}
     old_sums: dict[str, str] = {}
 
     def encode(t: Tensor) -> Payload | None:
-        now = new.read_into(scratch.take("new", t.size), t)
-        before = old.read_into(scratch.take("old", t.size), old.tensors[t.name])
-        new_sums[t.name], old_sums[t.name] = xxh3(now), xxh3(before)
-        if known is not None and not known.check(t.name, before, old_sums[t.name]):
-            raise SyncWrongBase("%s is not version %d as it was published: tensor %s differs" % (old.directory, known.number, ascii(t.name)))
-        if new_sums[t.name] == old_sums[t.name] and all(np.array_equal(now[i:i + COPY_SIZE], before[i:i + COPY_SIZE])
-                                                        for i in range(0, t.size, COPY_SIZE)):
-            return None
-        return t, codec.encode(now, before, t.dtype), new_sums[t.name] if checksum is xxh3 else checksum(now)
+        with clock.phase("read"):
+            now = new.read_into(scratch.take("new", t.size), t)
+            before = old.read_into(scratch.take("old", t.size), old.tensors[t.name])
+        with clock.phase("compare"):
+            new_sums[t.name], old_sums[t.name] = xxh3(now), xxh3(before)
+            if known is not None and not known.check(t.name, before, old_sums[t.name]):
+                raise SyncWrongBase("%s is not version %d as it was published: tensor %s differs" % (old.directory, known.number, ascii(t.name)))
+            if new_sums[t.name] == old_sums[t.name] and all(np.array_equal(now[i:i + COPY_SIZE], before[i:i + COPY_SIZE])
+                                                            for i in range(0, t.size, COPY_SIZE)):
+                return None
+            digest = new_sums[t.name] if checksum is xxh3 else checksum(now)
+        with clock.phase("code"):
+            return t, codec.encode(now, before, t.dtype), digest
 
     shards: list[list[tuple[Tensor, int, str]]] = []
     for path in sorted(new.shards):
         coded = map_ordered(pool, args.threads, encode, sorted(new.shards[path].tensors))
-        written = write_shard(os.path.join(stage, "shard%d" % len(shards)), (x for x in coded if x is not None))
+        written = write_shard(os.path.join(stage, "shard%d" % len(shards)), (x for x in coded if x is not None), clock)
         if written:
             shards.append(written)
     new.check_unchanged()
     old.check_unchanged()
-    base_digest = make_digest(old.tensors, old_sums)
-    if known is not None and known.digest not in (None, base_digest):
-        raise SyncWrongBase("%s is not version %d as it was published: a tensor differs that version %d did not change" %
-                            (old.directory, known.number, known.number))
-    if stored_digest not in (None, base_digest):
-        raise SyncWrongBase("%s was changed after version %d was received" % (old.directory, args.base_version))
-    files = name_shards(args, stage, len(shards))
-    payloads = [(file, t, size, digest) for file, written in zip(files, shards) for t, size, digest in written]
-    write_index(args, stage, encoding, files, payloads, make_digest(new.tensors, new_sums), base_digest)
-    size, packed = sum(t.size for t in new.tensors.values()), sum(os.path.getsize(os.path.join(stage, f)) for f in files)
-    return "%d of %d tensors changed, %d bytes as %d, %.2fx" % (len(payloads), len(new.tensors), size, packed, size / max(packed, 1))
+    return Coded(shards, new_sums, old_sums)
 
 
-def check_base(args: Publication, new: Checkpoint, old: Checkpoint) -> str | None:
+def check_base(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory) -> str | None:
     """Raises if the base has other tensors, or is a local checkpoint at another version. Returns the digest in its state, if any."""
     a, b = new.tensors, old.tensors
     other = sorted(n for n in set(a) | set(b) if n not in a or n not in b or a[n][2:4] != b[n][2:4] or a[n].size != b[n].size)
     if other:
         raise SyncError("%s and %s differ in more than values, e.g. in tensor %s: publish a full version (without --base)" %
-                      (old.directory, args.new_dir, ascii(other[0])))
+                      (old.directory, new.directory, ascii(other[0])))
+    if isinstance(old, Memory):
+        return None
     state_path, state = os.path.join(old.directory, STATE_DIR, "state.json"), old.state
     if state and read_number(state_path, state, "version") != args.base_version:
         raise SyncWrongBase("%s is at version %d, not at %d" % (old.directory, int(state["version"]), args.base_version))
@@ -232,9 +290,9 @@ def name_shards(args: Publication, stage: str, n: int) -> list[str]:
     return files
 
 
-def write_index(args: Publication, stage: str, encoding: str, files: list[str], payloads: list[tuple[str, Tensor, int, str]], digest: str,
+def write_index(args: Publication, stage: str, files: list[str], payloads: list[tuple[str, Tensor, int, str]], digest: str,
                 base_digest: str) -> None:
-    how = {"delta_encoding": encoding, "compression_format": args.compression, "digest": digest, "base_digest": base_digest}
+    how = {"delta_encoding": ENCODINGS[args.compression], "compression_format": args.compression, "digest": digest, "base_digest": base_digest}
     if args.layout == "skyrl":
         write_json(os.path.join(stage, MANIFEST), {
             "version": args.version, "base_version": args.base_version, **how, "payload_files": files,

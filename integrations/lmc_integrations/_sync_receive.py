@@ -29,6 +29,7 @@ from ._sync_files import (
     sync,
     write_json,
 )
+from ._sync_report import Clock, Report
 from ._sync_versions import CHECKSUMS_FILE, Version, find_digest, find_versions, read_digest, read_number, read_version
 
 TYPE_CHECKING = False
@@ -49,7 +50,7 @@ class Request(NamedTuple):
 
 
 @contextlib.contextmanager
-def receiving(args: Request) -> Iterator[tuple[int, str]]:
+def receiving(args: Request) -> Iterator[tuple[int, Report]]:
     """Brings args.local_dir to a version. Yields (the version, a report); until the caller goes on, no other receiver changes
     the directory, if its file system has locks."""
     if not os.path.isdir(args.sync_dir):
@@ -57,11 +58,13 @@ def receiving(args: Request) -> Iterator[tuple[int, str]]:
     state_dir = os.path.join(args.local_dir, STATE_DIR)
     os.makedirs(state_dir, exist_ok=True)
     with locked(os.path.join(state_dir, "lock"), wait=True) as is_locked:
-        version, said = bring(args, state_dir, is_locked)
-        yield version, "\n".join(map(printable, said))
+        clock = Clock("read", "apply", "write")
+        version, said, metrics, changed = bring(args, state_dir, is_locked, clock)
+        metrics = {"version": version, **metrics, "tensors_changed": len(changed), "seconds": clock.seconds()}
+        yield version, Report("\n".join(map(printable, said)), changed, metrics)
 
 
-def receive(args: Request) -> str:
+def receive(args: Request) -> Report:
     with receiving(args) as (_, said):
         return said
 
@@ -76,7 +79,8 @@ def receive_open(args: Request) -> Checkpoint:
         return local
 
 
-def bring(args: Request, state_dir: str, is_locked: bool) -> tuple[int, list[str]]:
+def bring(args: Request, state_dir: str, is_locked: bool, clock: Clock) -> tuple[int, list[str], dict[str, Any], list[str]]:
+    """(the version, what to say, metrics, the tensors that the deltas change)"""
     stage, state_path = os.path.join(state_dir, "stage-" + make_name()), os.path.join(state_dir, "state.json")
     said = []
     state = read_json(state_path) or {}
@@ -107,10 +111,10 @@ def bring(args: Request, state_dir: str, is_locked: bool) -> tuple[int, list[str
             if have == target:
                 if state != complete:
                     write_json(state_path, complete)
-                return target, [*said, "%s: at version %d already" % (args.local_dir, have)]
+                return target, [*said, "%s: at version %d already" % (args.local_dir, have)], {"from_version": have, "versions": 0, "bytes_received": 0}, []
             state = complete
         try:
-            after = make_stage(args, stage, begin, sums, full, links, pool)
+            after = make_stage(args, stage, begin, sums, full, links, pool, clock)
             keep = None if is_local else set(list_files(begin_dir))
             remove = [f for f in list_files(args.local_dir) if keep is not None and f not in keep and (f.endswith(".safetensors") or f == INDEX)]
             state["commit"] = {**after, "version": "%06d" % target, "remove": remove, "stage": os.path.basename(stage)}
@@ -119,10 +123,14 @@ def bring(args: Request, state_dir: str, is_locked: bool) -> tuple[int, list[str
             if ((read_json(state_path) or {}).get("commit") or {}).get("stage") != os.path.basename(stage):
                 shutil.rmtree(stage, ignore_errors=True)
             raise
-    commit(args.local_dir, state_dir, state)
+        changed = sorted({name for link in links for name in link.payloads} if is_local else begin.tensors)
+    with clock.phase("write"):
+        commit(args.local_dir, state_dir, state)
+    metrics = {"from_version": have if is_local else None, "versions": len(links) + (full is not None),
+               "bytes_received": sum(t.size for link in links for t in link.payloads.values()) + (begin.size if full else 0)}
     source = "version %s" % have if is_local else begin_dir
     said.append("%s: version %d, from %s by %d delta%s" % (args.local_dir, target, source, len(links), "s" * (len(links) != 1)))
-    return target, said
+    return target, said, metrics, changed
 
 
 def check_there(local_dir: str, state: dict[str, Any], have: int) -> None:
@@ -188,7 +196,8 @@ def find_chain(args: Request, versions: dict[int, str], have: int | None, target
     return None, links
 
 
-def make_stage(args: Request, stage: str, begin: Checkpoint, sums: Sums, full: Version | None, links: list[Version], pool: ThreadPoolExecutor) -> dict[str, Any]:
+def make_stage(args: Request, stage: str, begin: Checkpoint, sums: Sums, full: Version | None, links: list[Version], pool: ThreadPoolExecutor,
+               clock: Clock) -> dict[str, Any]:
     """Writes the files that differ from the local checkpoint to the stage. sums: the checksums of what is in begin, if it is
     the local checkpoint. Returns what the state will say of digest, checksums and files."""
     is_local, scratch = bool(sums), Scratch()
@@ -201,7 +210,7 @@ def make_stage(args: Request, stage: str, begin: Checkpoint, sums: Sums, full: V
         files = {p: File(p) for p in {t.path for link in links for t in link.payloads.values()}}
         for f in files.values():
             stack.enter_context(f.raw)
-        chain = Chain(begin, full, links, sums, [{} for _ in range(len(links) + 1)], lambda t: files[t.path].read(t.offset, t.size))
+        chain = Chain(begin, full, links, sums, [{} for _ in range(len(links) + 1)], lambda t: files[t.path].read(t.offset, t.size), clock)
         for file in list_files(begin.directory):
             path, made = os.path.join(begin.directory, file), os.path.join(stage, file)
             if full and os.path.islink(path): # publish() writes no links; a link might lead anywhere
@@ -212,7 +221,7 @@ def make_stage(args: Request, stage: str, begin: Checkpoint, sums: Sums, full: V
                 for t in shard.tensors:
                     chain.keep(t)
             elif shard:
-                head = copy_shard(shard, made, pool, scratch, chain.make)
+                head = copy_shard(shard, made, pool, scratch, chain.make, clock)
                 if full and full.checksum and full.checksum(head) != full.others.get(file):
                     raise SyncCorrupt("%s: its header has another checksum" % path)
                 marks[file] = mark(os.stat(made))
@@ -248,10 +257,12 @@ class Chain(NamedTuple):
     known: Sums
     sums: list[Sums]
     read_payload: Callable[[Tensor], Bytes]
+    clock: Clock
 
     def make(self, t: Tensor, out: Bytes) -> None:
         """Makes a tensor of the target in out. After each version the checksum of the bytes in out is compared."""
-        self.begin.read_into(out, t)
+        with self.clock.phase("read"):
+            self.begin.read_into(out, t)
         known, is_checked = self.known.get(t.name), any(t.name in link.payloads for link in self.links)
         digest = known if known and is_checked else xxh3(out)  # of what a payload changes, the result is checked
         if known not in (None, digest):
@@ -274,10 +285,13 @@ class Chain(NamedTuple):
 
     def apply(self, link: Version, codec: Codec, name: str, out: Bytes, base: str) -> str:
         try:
-            codec.decode(out, out, self.read_payload(link.payloads[name]))
-            digest = xxh3(out)
-            if not link.check(name, out, digest):
-                raise SyncCorrupt("wrong checksum after decoding")
+            with self.clock.phase("read"):
+                payload = self.read_payload(link.payloads[name])
+            with self.clock.phase("apply"):
+                codec.decode(out, out, payload)
+                digest = xxh3(out)
+                if not link.check(name, out, digest):
+                    raise SyncCorrupt("wrong checksum after decoding")
         except SyncWrongBase:
             raise SyncWrongBase("version %d, tensor %s: %s is not version %d, which it was made against" % (link.number, ascii(name), base, link.base or 0))
         except SyncError as error:

@@ -4,7 +4,8 @@
     python -m lmc_integrations.weight_sync publish --version N --base OLD_DIR NEW_DIR SYNC_DIR     a delta against version N - 1
     python -m lmc_integrations.weight_sync receive SYNC_DIR LOCAL_DIR [--version N] [--base MODEL] brings LOCAL_DIR to the newest, or to N
 
-The same in Python: publish(new_dir, sync_dir, version=...), receive(sync_dir, local_dir). NEW_DIR, OLD_DIR, MODEL and LOCAL_DIR are
+The same in Python: publish(new_dir, sync_dir, version=...), receive(sync_dir, local_dir). There the new and the old checkpoint may
+also be tensors in memory, by name. Both return a text with numbers, which --json prints. NEW_DIR, OLD_DIR, MODEL and LOCAL_DIR are
 Hugging Face checkpoints: *.safetensors, an index if there are several, and any other files. Needs numpy, xxhash (for xxh3-128) and
 zstandard (for zstd only).
 
@@ -68,33 +69,47 @@ its trainer publish such payloads: call it in the processes of both sides.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
-from . import _sync_publish, _sync_receive
+from . import _sync_parts, _sync_publish, _sync_receive
 from ._core import count_threads, printable
 from ._modelexpress import register_modelexpress
 from ._sync_codecs import SyncCorrupt, SyncError, SyncReadError, SyncWrongBase, find_checksum
+from ._sync_memory import Memory
 from ._sync_publish import Publication
 from ._sync_receive import Request
+from ._sync_report import Report
 from ._sync_versions import LAYOUTS
 
-__all__ = ["SyncCorrupt", "SyncError", "SyncReadError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress"]
+__all__ = ["Report", "SyncCorrupt", "SyncError", "SyncReadError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress"]
 
 
 def publish(
-    new_dir: str | os.PathLike[str],
+    new_dir: str | os.PathLike[str] | Mapping[str, Any],
     sync_dir: str | os.PathLike[str],
     *,
     version: int,
-    base: str | os.PathLike[str] | None = None,
+    base: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     base_version: int | None = None,
     checksum: str = "xxh3-128",
     compression: str = "lmc",
     layout: str = "slime",
     threads: int | None = None,
-) -> str:
-    """Writes a version to sync_dir, full without base. base: the checkpoint of receivers, of base_version (None: version - 1). Returns a report.
+    part: tuple[int, int, str] | None = None,
+) -> Report:
+    """Writes a version to sync_dir, full without base. base: the checkpoint of receivers, of base_version (None: version - 1). Returns a
+    report: a text with `changed`, the names of the tensors that changed, and `metrics`.
+
+    new_dir and base are directories, or tensors in memory by name (numpy, torch, also on a GPU): a trainer keeps the tensors of the last
+    version, and publishes without a checkpoint on the disk. The tensors must not change meanwhile. A full version needs a directory.
+
+    part: (number, how many, run): this process has only some of the tensors, and others have the rest, each under its number from 0 on.
+    The version appears, as a whole, when the last part is there. run: a text that is the same in all processes, and another one in each
+    attempt (a random number that one of them has sent to the others). A process that failed may repeat its part.
 
     checksum: "xxh3-128", "adler32" or "blake3". compression: "lmc" or "zstd". layout: "slime" or "skyrl". Raises SyncError.
     """
@@ -106,9 +121,16 @@ def publish(
     if layout not in LAYOUTS or compression not in ("lmc", "zstd"):
         raise ValueError("layout is slime or skyrl, and compression lmc or zstd")
     find_checksum(checksum)
-    return _sync_publish.publish(Publication(new_dir=os.fspath(new_dir), sync_dir=os.fspath(sync_dir), version=version,
-                                       base=None if base is None else os.fspath(base), base_version=base_version, checksum=checksum,
-                                       compression=compression, layout=layout, threads=count_threads(threads)))
+    new = Memory(new_dir, "the tensors") if isinstance(new_dir, Mapping) else os.fspath(new_dir)
+    old = Memory(base, "the base") if isinstance(base, Mapping) else None if base is None else os.fspath(base)
+    publication = Publication(new_dir=new, sync_dir=os.fspath(sync_dir), version=version, base=old, base_version=base_version,
+                              checksum=checksum, compression=compression, layout=layout, threads=count_threads(threads))
+    if part is None:
+        return _sync_publish.publish(publication)
+    number, n, run = part
+    if not 0 <= number < n or not isinstance(run, str):
+        raise ValueError("part is (number, how many, run): the number counts from 0, and run is a text")
+    return _sync_parts.publish_part(publication, _sync_parts.Part(number, n, run))
 
 
 def receive(
@@ -118,9 +140,10 @@ def receive(
     version: int | None = None,
     base: str | os.PathLike[str] | None = None,
     threads: int | None = None,
-) -> str:
+) -> Report:
     """Brings local_dir to a version, the newest by default. Load its files only after this has returned. base: version 0, if local_dir is
-    empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir has then not changed."""
+    empty and no full version was published. Returns a report: a text with `changed`, the names of the tensors of which the new versions
+    have new values, and `metrics`. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir has then not changed."""
     return _sync_receive.receive(Request(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
                                        base=None if base is None else os.fspath(base), threads=count_threads(threads)))
 
@@ -159,6 +182,7 @@ def _parse_arguments() -> argparse.Namespace:
     r.add_argument("--version", type=natural, metavar="N", help="default: the newest")
     r.add_argument("--base", metavar="MODEL", help="version 0, where an empty LOCAL_DIR begins unless a full version was published")
     for p_or_r in (p, r):
+        p_or_r.add_argument("--json", action="store_true", help="print a line of JSON: bytes, tensors that changed, seconds of each phase")
         p_or_r.add_argument("--threads", type=count, default=threads, metavar="N", help="default: %d" % threads)
     args = parser.parse_args()
     if args.verb == "publish" and (args.version == 0 or (args.base_version is not None and args.base_version >= args.version)):
@@ -171,9 +195,9 @@ def _parse_arguments() -> argparse.Namespace:
 def main() -> int:
     options = vars(_parse_arguments())
     try:
+        is_json = options.pop("json")
         said = (publish if options.pop("verb") == "publish" else receive)(**options)
-        if said:
-            print(said)
+        print(json.dumps(said.as_json()) if is_json else said)
     except SyncError as error:
         print("weight_sync: %s" % printable(error), file=sys.stderr)
         return error.code

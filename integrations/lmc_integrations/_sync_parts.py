@@ -1,0 +1,135 @@
+"""weight_sync.publish(part=...): one version by several processes, of which each publishes the tensors that it has.
+
+Each codes its tensors into a hidden directory that all of them share, and then adds a description of its part. All of this
+but the coding is done under the lock of the directory. Who finds all descriptions there writes the index, and renames the
+directory, so the version appears as a whole. A process that was killed can repeat its part at any time before that. The
+name of the directory is made of that of the run: so a part that a run has left is never joined with parts of another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from ._core import printable
+from ._sync_codecs import SyncCorrupt, SyncError, make_digest, xxh3
+from ._sync_files import Tensor, locked, make_name, read_json, sync, write_json
+from ._sync_memory import Memory
+from ._sync_publish import PHASES, Publication, check_base, check_base_digest, code, describe, find_known, name_version, write_index
+from ._sync_report import Clock, Report
+from ._sync_versions import LAYOUTS
+
+
+class Part(NamedTuple):
+    """number: from 0 on, of n. run: the same text in all processes, and another one in every other attempt."""
+
+    number: int
+    n: int
+    run: str
+
+
+def publish_part(args: Publication, part: Part) -> Report:
+    new, old = args.new_dir, args.base
+    if not isinstance(new, Memory) or not isinstance(old, Memory):
+        raise TypeError("a part is of tensors in memory, and so is its base")
+    clock, name = Clock(*PHASES), name_version(args)
+    target = os.path.join(args.sync_dir, name)
+    place = os.path.join(args.sync_dir, ".%s.%s.parts" % (name, xxh3(part.run.encode())))
+    stage = os.path.join(place, ".%d.%s.tmp" % (part.number, make_name()))
+    check_base(args, new, old)
+    os.makedirs(args.sync_dir, exist_ok=True)
+    check_new(target)
+    os.makedirs(stage)
+    try:
+        with ThreadPoolExecutor(args.threads) as pool:
+            coded = code(args, new, old, find_known(args), pool, stage, clock)
+        payloads = [(t, size, digest) for shard in coded.shards for t, size, digest in shard]  # of one shard, or of none
+        file = name_file(args, part) if payloads else None
+        how = [part.n, args.version, args.base_version, args.compression, args.checksum, args.layout]
+        described = {
+            "how": how, "file": file,
+            "tensors": [[t.name, t.dtype, t.shape, t.size, coded.new_sums[t.name], coded.old_sums[t.name]] for t in new.tensors.values()],
+            "payloads": [[t.name, size, digest] for t, size, digest in payloads],
+        }
+        with locked(os.path.join(args.sync_dir, ".lock"), wait=True):
+            check_new(target)
+            with contextlib.suppress(FileNotFoundError):  # of this part, from before it was killed
+                os.unlink(name_description(place, part.number))
+            if file:
+                os.rename(os.path.join(stage, "shard0"), os.path.join(place, file))
+            shutil.rmtree(stage)
+            sync(place)
+            with clock.phase("write"):
+                write_json(name_description(place, part.number), described)
+            found = [read_json(name_description(place, i)) for i in range(part.n)]
+            there = [x for x in found if x is not None]
+            if len(there) < part.n:
+                size = os.path.getsize(os.path.join(place, file)) if file else 0
+                said, changed, metrics = describe(new.tensors, [(file or "", *x) for x in payloads], size)
+                said = "part %d, %d of %d are there: %s" % (part.number, len(there), part.n, said)
+            else:
+                said, changed, metrics = join(args, place, target, there, how)
+                clean(args)
+    except FileNotFoundError:
+        check_new(target)  # another process has renamed the directory meanwhile
+        raise
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    metrics = {"version": args.version, "base_version": args.base_version, **metrics, "seconds": clock.seconds()}
+    return Report(printable("%s: %s" % (target, said)), changed, metrics)
+
+
+def check_new(target: str) -> None:
+    if os.path.lexists(target):
+        raise SyncError("%s is there already: what was published is never changed" % target)
+
+
+def name_file(args: Publication, part: Part) -> str:
+    return ("payload-rank%06d-file%06d.safetensors" % (part.number, 0) if args.layout == "skyrl" else
+            "model-%05d-of-%05d.safetensors" % (part.number, part.n))
+
+
+def name_description(place: str, number: int) -> str:
+    return os.path.join(place, ".part-%d.json" % number)
+
+
+def join(args: Publication, place: str, target: str, parts: list[dict[str, Any]], how: list[Any]) -> tuple[str, list[str], dict[str, Any]]:
+    """Makes the version. If it is killed, whoever repeats a part does it again."""
+    tensors: dict[str, Tensor] = {}
+    new_sums: dict[str, str] = {}
+    old_sums: dict[str, str] = {}
+    payloads: list[tuple[str, Tensor, int, str]] = []
+    for number, x in enumerate(parts):
+        if x.get("how") != how:
+            raise SyncError("part %d was published with other arguments: %s, not %s" % (number, x.get("how"), how))
+        try:
+            for name, dtype, shape, size, new_sums[name], old_sums[name] in x["tensors"]:
+                if name in tensors:
+                    raise SyncError("tensor %s is in two parts, one of them %d" % (ascii(name), number))
+                tensors[name] = Tensor("", name, dtype, shape, 0, size)
+            payloads += [(x["file"], tensors[name], size, digest) for name, size, digest in x["payloads"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise SyncCorrupt("%s: %s" % (name_description(place, number), error))
+    base_digest = check_base_digest("the base", make_digest(tensors, old_sums), find_known(args))
+    files = sorted({file for file, _, _, _ in payloads})
+    write_index(args, place, files, payloads, make_digest(tensors, new_sums), base_digest)
+    os.rename(place, target)
+    sync(args.sync_dir)
+    for number in range(len(parts)):
+        os.unlink(name_description(target, number))
+    for left in os.listdir(target):
+        if left.endswith(".tmp"):  # of killed processes
+            shutil.rmtree(os.path.join(target, left), ignore_errors=True)
+    return describe(tensors, payloads, sum(os.path.getsize(os.path.join(target, f)) for f in files))
+
+
+def clean(args: Publication) -> None:
+    """Removes parts that other runs have left, of this version and of earlier ones."""
+    for other in os.listdir(args.sync_dir):
+        found = re.fullmatch(r"\.%s\.[0-9a-f]+\.parts" % LAYOUTS[args.layout][1], other)
+        if found and int(found[1]) <= args.version:
+            shutil.rmtree(os.path.join(args.sync_dir, other), ignore_errors=True)
