@@ -29,6 +29,7 @@ from ._sync_files import (
     sync,
     write_json,
 )
+from ._sync_remote import fetch, is_url
 from ._sync_report import Clock, Report
 from ._sync_versions import CHECKSUMS_FILE, Version, find_digest, find_versions, read_digest, read_number, read_version
 
@@ -47,13 +48,14 @@ class Request(NamedTuple):
     version: int | None
     base: str | None
     threads: int
+    storage_options: dict[str, Any] | None = None  # of fsspec, if sync_dir is a URL
 
 
 @contextlib.contextmanager
 def receiving(args: Request) -> Iterator[tuple[int, Report]]:
     """Brings args.local_dir to a version. Yields (the version, a report); until the caller goes on, no other receiver changes
     the directory, if its file system has locks."""
-    if not os.path.isdir(args.sync_dir):
+    if not is_url(args.sync_dir) and not os.path.isdir(args.sync_dir):
         raise SyncError("%s is no directory" % args.sync_dir)
     state_dir = os.path.join(args.local_dir, STATE_DIR)
     os.makedirs(state_dir, exist_ok=True)
@@ -81,8 +83,7 @@ def receive_open(args: Request) -> Checkpoint:
 
 def bring(args: Request, state_dir: str, is_locked: bool, clock: Clock) -> tuple[int, list[str], dict[str, Any], list[str]]:
     """(the version, what to say, metrics, the tensors that the deltas change)"""
-    stage, state_path = os.path.join(state_dir, "stage-" + make_name()), os.path.join(state_dir, "state.json")
-    said = []
+    state_path, said = os.path.join(state_dir, "state.json"), list[str]()
     state = read_json(state_path) or {}
     if "commit" in state:
         said.append("%s: at version %d: finished what a killed receive had begun" %
@@ -93,6 +94,23 @@ def bring(args: Request, state_dir: str, is_locked: bool, clock: Clock) -> tuple
         said.append("%s: a killed receive had changed nothing yet" % args.local_dir)
     if have is None and list_files(args.local_dir):
         raise SyncError("%s holds files, and no %s says which version: name an empty directory" % (args.local_dir, state_path))
+    if not is_url(args.sync_dir):
+        return bring_from(args, state_dir, state, have, said, clock)
+    mirror = os.path.join(state_dir, "stage-%s-remote" % make_name())
+    try:
+        with clock.phase("read"):
+            fetch(args.sync_dir, args.storage_options, mirror, have, args.version)
+        return bring_from(args._replace(sync_dir=mirror), state_dir, state, have, said, clock)
+    except SyncError as error:
+        raise type(error)(str(error).replace(mirror, args.sync_dir)) from None
+    finally:
+        shutil.rmtree(mirror, ignore_errors=True)
+
+
+def bring_from(args: Request, state_dir: str, state: dict[str, Any], have: int | None, said: list[str],
+               clock: Clock) -> tuple[int, list[str], dict[str, Any], list[str]]:
+    """The same, from a directory of this machine. state, have: of the local checkpoint, in which nothing is left to be done."""
+    stage, state_path = os.path.join(state_dir, "stage-" + make_name()), os.path.join(state_dir, "state.json")
     versions = find_versions(args.sync_dir)
     target = max(versions, default=0 if have is None else have) if args.version is None else args.version
     if have is not None and target < have:

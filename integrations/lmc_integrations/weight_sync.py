@@ -82,10 +82,11 @@ from ._sync_codecs import SyncCorrupt, SyncError, SyncReadError, SyncWrongBase, 
 from ._sync_memory import Memory
 from ._sync_publish import Publication
 from ._sync_receive import Request
+from ._sync_remote import upload
 from ._sync_report import Report
 from ._sync_versions import LAYOUTS
 
-__all__ = ["Report", "SyncCorrupt", "SyncError", "SyncReadError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress"]
+__all__ = ["Report", "SyncCorrupt", "SyncError", "SyncReadError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress", "upload"]
 
 
 def publish(
@@ -140,12 +141,13 @@ def receive(
     version: int | None = None,
     base: str | os.PathLike[str] | None = None,
     threads: int | None = None,
+    storage_options: dict[str, Any] | None = None,
 ) -> Report:
     """Brings local_dir to a version, the newest by default. Load its files only after this has returned. base: version 0, if local_dir is
     empty and no full version was published. Returns a report: a text with `changed`, the names of the tensors of which the new versions
-    have new values, and `metrics`. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir has then not changed."""
+    have new values, and `metrics`. sync_dir may be a URL of fsspec, with its storage_options, to which upload() copies versions. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir has then not changed."""
     return _sync_receive.receive(Request(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
-                                       base=None if base is None else os.fspath(base), threads=count_threads(threads)))
+                                       base=None if base is None else os.fspath(base), threads=count_threads(threads), storage_options=storage_options))
 
 
 # ---- command ----
