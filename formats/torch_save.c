@@ -331,8 +331,8 @@ static enum container_result add_storages(struct builder *b, struct archive_of_t
 }
 
 /* Bytes that describe tensors change little from step to step. As tensors they can be predicted by
- * a base. If they are shorter, the entry of a tensor costs more than that saves. */
-#define DESCRIPTION_SIZE 2048u
+ * a base. If they are shorter (TORCH_DESCRIPTION_SIZE), the entry of a tensor costs more than that
+ * saves. */
 #define GAP_SIZE 256u
 
 static enum container_result add_bytes(struct builder *b, const char *name, uint64_t offset,
@@ -350,8 +350,10 @@ static enum container_result add_descriptions(struct builder *b, const struct ar
     char full[sizeof a->prefix + sizeof PICKLE_NAME];
     snprintf(full, sizeof full, "%s%s", a->prefix, PICKLE_NAME);
     const struct zip_member *m = zip_find(&a->zip, full);
-    if (m && m->is_stored) TRY(add_bytes(b, "@" PICKLE_NAME, m->offset, m->size, DESCRIPTION_SIZE));
-    return add_bytes(b, "@directory", a->zip.directory, end - a->zip.directory, DESCRIPTION_SIZE);
+    if (m && m->is_stored)
+        TRY(add_bytes(b, "@" PICKLE_NAME, m->offset, m->size, TORCH_DESCRIPTION_SIZE));
+    return add_bytes(b, "@directory", a->zip.directory, end - a->zip.directory,
+                     TORCH_DESCRIPTION_SIZE);
 }
 
 /* -- archives -- */

@@ -303,11 +303,11 @@ def _has_small_tensors(obj: Any) -> bool:
 
 
 def _find_rows(layout: _Layout, path: Any) -> list[Any]:
-    rows, why = _lmc.find_tensors(layout.read_at, layout.size, "")
+    rows, why = _lmc.find_tensors(layout.read_at, layout.size, "", True)  # without short descriptions: few arrays are the same base
     if why is not None:
         text = f"{os.fsdecode(path)}: its tensors have no names, and no deltas of their own: {why}"
         warnings.warn(printable(text), stacklevel=count_own_frames())
-    return [x for x in rows if x[4] >= 2048 or x[1] != "BYTES" or x[0][:1] != "@"]  # so few arrays are the same base
+    return rows
 
 
 @overload

@@ -4,6 +4,7 @@
 #include "common.h"
 
 #include "formats/container_check.h"
+#include "formats/torch.h"
 
 static int read_found(void *user, uint64_t offset, void *dst, size_t size)
 {
@@ -11,12 +12,14 @@ static int read_found(void *user, uint64_t offset, void *dst, size_t size)
 }
 
 /* A list of (name, dtype, shape, offset, size). */
-static PyObject *make_rows(const struct container *c)
+static PyObject *make_rows(const struct container *c, int is_short)
 {
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list && i < c->n_tensors; i++) {
         const lmc_tensor *const t = &c->tensors[i];
-        PyObject *const name = PyUnicode_FromString(t->name);
+        PyObject *name;
+        if (is_short && torch_is_description(t) && t->size < TORCH_DESCRIPTION_SIZE) continue;
+        name = PyUnicode_FromString(t->name);
         if (!name && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
             PyErr_Clear(); /* a name that is no UTF-8: the tensor is coded as plain bytes */
             continue;
@@ -29,9 +32,10 @@ static PyObject *make_rows(const struct container *c)
     return list;
 }
 
-/* (source, size, name) -> (rows, why there are none, or None): the tensors of a safetensors file
- * whose header is in memory, or of a file of torch.save() with this name (without directory).
- * source: as of a Reader; size: of the file. */
+/* (source, size, name, is_short=False) -> (rows, why there are none, or None): the tensors of a
+ * safetensors file whose header is in memory, or of a file of torch.save() with this name (without
+ * directory). source: as of a Reader; size: of the file. is_short: without the bytes between
+ * tensors, unless they are many. */
 PyObject *find_tensors(PyObject *module, PyObject *args)
 {
     module_state *const state = (module_state *)PyModule_GetState(module);
@@ -41,10 +45,12 @@ PyObject *find_tensors(PyObject *module, PyObject *args)
     struct container c;
     const unsigned char *memory;
     const char *name;
+    int is_short = 0;
     file_source source;
     struct view v;
     call read;
-    if (!PyArg_ParseTuple(args, "OKs:find_tensors", &object, &size, &name)) return NULL;
+    if (!PyArg_ParseTuple(args, "OKs|p:find_tensors", &object, &size, &name, &is_short))
+        return NULL;
     memset(&c, 0, sizeof c);
     source_init(&source);
     if (source_open(&source, state, object, size) < 0) return NULL;
@@ -58,7 +64,7 @@ PyObject *find_tensors(PyObject *module, PyObject *args)
         result = container_parse_safetensors(&c, memory, (size_t)source.size, size);
     else result = container_parse_view(&c, &v, name, NULL);
     done = call_end(&read, state, result == CONTAINER_MEMORY ? LMC_ERR_MEMORY : LMC_OK, NULL, NULL);
-    if (done) rows = result == CONTAINER_OK ? make_rows(&c) : PyList_New(0);
+    if (done) rows = result == CONTAINER_OK ? make_rows(&c, is_short) : PyList_New(0);
     if (rows)
         rows = result == CONTAINER_OK
                    ? Py_BuildValue("NO", rows, Py_None)
