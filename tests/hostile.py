@@ -186,10 +186,10 @@ def far_places(size, n_blocks):
     return [(1, 0, k % n_blocks * LARGEST + 5 + k // n_blocks) for k in range(size)]
 
 
-def put_front(f, n_blocks):
-    """Adds the file "a", of blocks of 4 MiB."""
+def put_front(f, n_blocks, path=b"a"):
+    """Adds a file of blocks of 4 MiB."""
     data = bytes(n_blocks * LARGEST)
-    f.file(file_body(len(data), b"a"), crc(data), [(b"a", fingerprint_of_file(data))])
+    f.file(file_body(len(data), path), crc(data), [(path, fingerprint_of_file(data))])
     f.run(run_body(len(data), 22), [zeros(i) for i in range(n_blocks)])
 
 
@@ -205,6 +205,25 @@ def files_of_far_bytes(n, n_blocks, size=60, has_base=False):
         f.file(file_body(size, path), crc(bytes(size)), [(path, one)])
         f.run(run_body(size, 14, 1 if has_base else 3, far_places(size, n_blocks)), [as_predicted(0, size)])
     return [lower.done(), f.done()] if has_base else [f.done()]
+
+
+def chain_of_far_bytes(sizes, far, n_blocks=6):
+    """Two files "a" and "b" as two snapshots, and as one; a delta against both, in each block of which `far` bytes are each predicted by another block
+    of "a"; and deltas of these sizes against that one, each of whose bytes is predicted by another block: [a, b, both, middle, *deltas]."""
+    fronts = [File(), File(), File()]
+    for f, paths in zip(fronts, ([b"a"], [b"b"], [b"a", b"b"])):
+        for path in paths: put_front(f, n_blocks, path)
+    middle = File(fingerprint_of_snapshot(fronts[2].items))
+    data = bytes(n_blocks * LARGEST)
+    middle.file(file_body(len(data)), crc(data), [(b"", fingerprint_of_file(data))])
+    places = far_places(n_blocks * far, n_blocks)
+    segments = [s for i in range(n_blocks) for s in [*places[i * far:(i + 1) * far], (LARGEST - far, 0, 0)]]
+    middle.run(run_body(len(data), 22, 1, segments), [as_predicted(i, LARGEST) for i in range(n_blocks)])
+    tops = [File(fingerprint_of_snapshot(middle.items)) for _ in sizes]
+    for top, n in zip(tops, sizes):
+        top.file(file_body(n), crc(bytes(n)), [(b"", fingerprint_of_file(bytes(n)))])
+        top.run(run_body(n, 14, 1, far_places(n, n_blocks)), [as_predicted(0, n)])
+    return [x.done() for x in (*fronts, middle, *tops)]
 
 
 def tensors_of_far_bytes(n, n_blocks, size=60):

@@ -84,7 +84,8 @@ class Shards:
     """Several bases that are one together, such as the shards of a checkpoint."""
 
     def __init__(self, parts: list[Reader | Base]):
-        self._parts, self._object = parts, tuple(x._object for x in parts)
+        self._parts = parts
+        self._object: tuple[_lmc.Reader | _lmc.Base, ...] = _open_again(self, None)[0]
         self._name = " and ".join(x._name or "arrays" if isinstance(x, Base) else x.name or "a Reader" for x in parts)
         self._chain_files: frozenset[tuple[int, int]] = frozenset().union(*(x._chain_files for x in parts))
 
@@ -100,6 +101,25 @@ class Shards:
                 if owners.setdefault(name, i) != i:
                     return f"; {name!r} is in two of them"
         return ""
+
+
+def _open_again(base: Reader | Base | Shards, lender: _lmc.Reader | None) -> tuple[Any, _lmc.Reader | None]:
+    """The object of a base whose readers, and those of its own bases, lend to each other, and the last of these readers. So they
+    have one limit of work (spec R9-5), and a chain through shards costs no more than another chain: if each shard had its own
+    limit, the limits would multiply. The caller's Readers are not changed, because he may read them at the same time."""
+    if isinstance(base, Base):
+        return base._object, lender
+    if isinstance(base, Shards):
+        objects = []
+        for part in base._parts:
+            found, lender = _open_again(part, lender)
+            objects.append(found)
+        return tuple(objects), lender
+    below = None
+    if base._base is not None:
+        below, lender = _open_again(base._base, lender)
+    reader = base._object.open_again(below, lender)
+    return reader, reader
 
 
 def read_header(source: Source) -> bytes:
@@ -178,7 +198,7 @@ def take_base(base: Any, threads: int | None) -> Any:
         return found
     except TypeError as error:
         raise TypeError(f"base: {error}; or give arrays by name") from None
-    if reader.base_fingerprint is None or reader._has_base:
+    if reader.base_fingerprint is None or reader._base is not None:
         return reader
     why = ""
     if isinstance(reader._how[0], (str, os.PathLike)):

@@ -115,6 +115,7 @@ class Reader:
     def _begin(self, base: Reader | Base | Shards | None) -> None:
         """Opens the source with that base. If a base was found later (_chain.py), opens the same source again."""
         source = self._source
+        self._base = base
         try:
             #: Files that Writers must not replace.
             files = find_files(source.fileno(), frozenset() if base is None else base._chain_files)
@@ -128,7 +129,7 @@ class Reader:
             if better:
                 raise better.pop() from None  # a variable would keep it by this frame, to which it refers, with all files of the callers
             raise
-        self._has_base, self._is_read_whole = base is not None, False
+        self._is_read_whole = False
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
@@ -383,7 +384,7 @@ class Reader:
         try:
             array, buffer = _arrays.make(framework, dtype, shape, device)
         except ImportError:
-            if self.base_fingerprint and not self._has_base:  # the missing base is reported first
+            if self.base_fingerprint and self._base is None:  # the missing base is reported first
                 fill(_lmc.new_bytes(_arrays.count_bytes(dtype or "U8", shape)))
             raise
         fill(buffer)
@@ -437,7 +438,7 @@ class Reader:
         A tensor is compared with the base's tensor of its name, and is not read if both have the same fingerprint. If the
         base lacks it, or has another dtype or shape: UnsupportedError, before anything is read.
         """
-        if not self._has_base:
+        if self._base is None:
             raise MissingBaseError(f"{self.name or 'the snapshot'}: changes() compares it with a base: give base=")
         if framework is None:
             framework = self._framework if out is None else "torch" if hasattr(out[0], "data_ptr") else "numpy"

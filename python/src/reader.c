@@ -105,6 +105,7 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
                        uint64_t max_total_size)
 {
     lmc_reader_options options = LMC_READER_OPTIONS();
+    const reader_object *lender;
     enum lmc_status status;
     PyObject *result;
     call c;
@@ -121,8 +122,11 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
     options.parallel = pool_parallel(&r->pool);
     options.base = has_base ? &r->own_base.base : NULL;
     /* The library cannot see that a named base is a reader, but bounds the work of the whole chain:
-     * the lender tells it. A lender must not be used meanwhile: the whole chain is locked. */
-    if (has_base && is_reader(state, r->base)) options.lender = reader_of(r->base);
+     * the lender tells it. A lender must not be used meanwhile: the whole chain is locked. Of
+     * shards each has lent to the next one, so the newest tells it for all. */
+    lender = find_newest(state, r->base, UINT64_MAX);
+    if (!lender) lender = (reader_object *)r->lender;
+    if (lender) options.lender = lender->reader;
     options.parallel_reads = !r->source.read; /* only one thread calls a callable, with the GIL */
     memset(&r->callbacks, 0, sizeof r->callbacks);
     r->callbacks.read_at = source_read_at;
@@ -136,36 +140,69 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
     return result ? 0 : -1;
 }
 
-static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+/* A reference to object; NULL for None. */
+static PyObject *keep(PyObject *object)
 {
-    static char *names[] = {"source", "size",           "base",           "threads",
-                            "where",  "max_index_size", "max_total_size", NULL};
+    if (object == Py_None) return NULL;
+    Py_INCREF(object);
+    return object;
+}
+
+static PyObject *make_reader(PyTypeObject *type, PyObject *object, uint64_t size, PyObject *base,
+                             PyObject *lender, int n_threads, PyObject *where,
+                             uint64_t max_index_size, uint64_t max_total_size)
+{
     module_state *const state = state_of(type);
-    PyObject *object, *base = Py_None, *where = Py_None;
-    unsigned long long size = 0, max_index = 0, max_total = 0;
-    reader_object *r;
-    int n_threads = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|KOiOKK:Reader", names, &object, &size, &base,
-                                     &n_threads, &where, &max_index, &max_total))
-        return NULL;
-    r = (reader_object *)PyType_GenericAlloc(type, 0);
+    reader_object *const r = (reader_object *)PyType_GenericAlloc(type, 0);
     if (!r) return NULL;
     source_init(&r->source);
     Py_INCREF(where);
     r->where = where;
     r->serial = next_serial();
+    r->base = keep(base);
+    r->lender = keep(lender);
     if (lock_init(&r->lock) < 0 || pool_init(&r->pool, n_threads) < 0 ||
-        source_open(&r->source, state, object, size) < 0)
-        goto fail;
-    if (base != Py_None) {
-        Py_INCREF(base);
-        r->base = base;
+        source_open(&r->source, state, object, size) < 0 ||
+        open_reader(r, state, max_index_size, max_total_size) < 0) {
+        Py_DECREF(r);
+        return NULL;
     }
-    if (open_reader(r, state, max_index, max_total) < 0) goto fail;
     return (PyObject *)r;
-fail:
-    Py_DECREF(r);
-    return NULL;
+}
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"source", "size",           "base",           "threads",
+                            "where",  "max_index_size", "max_total_size", NULL};
+    PyObject *object, *base = Py_None, *where = Py_None;
+    unsigned long long size = 0, max_index = 0, max_total = 0;
+    int n_threads = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|KOiOKK:Reader", names, &object, &size, &base,
+                                     &n_threads, &where, &max_index, &max_total))
+        return NULL;
+    return make_reader(type, object, size, base, Py_None, n_threads, where, max_index, max_total);
+}
+
+/* (base, lender) -> another Reader of the same file with that base. It shares the buffers and the
+ * limit of work of the lender, another Reader, unless its base has them. Whoever uses one of both
+ * must lock both, so they must be bases of the same readers. */
+static PyObject *reader_open_again(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    const file_source *const s = &r->source;
+    PyObject *base, *lender, *from;
+    if (!PyArg_ParseTuple(args, "OO:open_again", &base, &lender)) return NULL;
+    if (lender != Py_None && !is_reader(state_of(Py_TYPE(self)), lender)) {
+        PyErr_SetString(PyExc_TypeError, "the lender must be a Reader");
+        return NULL;
+    }
+    if (!reader_of(self)) {
+        PyErr_SetString(PyExc_ValueError, "the base is closed");
+        return NULL;
+    }
+    from = s->file ? (PyObject *)s->file : s->read ? s->read : s->buffer.obj;
+    return make_reader(Py_TYPE(self), from, s->size, base, lender, (int)r->pool.parallel.n_workers,
+                       r->where, r->max_index_size, 0);
 }
 
 /* In a forked child, a reader that a call has left half changed is not freed. */
@@ -184,6 +221,7 @@ static int reader_traverse(PyObject *self, visitproc visit, void *arg)
     reader_object *const r = (reader_object *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(r->base);
+    Py_VISIT(r->lender);
     Py_VISIT(r->source.read);
     return 0;
 }
@@ -201,6 +239,7 @@ static void reader_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     free_reader(r);
     Py_CLEAR(r->base);
+    Py_CLEAR(r->lender);
     Py_CLEAR(r->where);
     lock_free(&r->lock);
     PyObject_GC_Del(self);
@@ -841,6 +880,7 @@ static PyObject *reader_verify(PyObject *self, PyObject *unused)
 }
 
 static PyMethodDef reader_methods[] = {
+    {"open_again", reader_open_again, METH_VARARGS, NULL},
     {"close", reader_close, METH_NOARGS, NULL},
     {"info", reader_info, METH_NOARGS, NULL},
     {"file", reader_file, METH_VARARGS, NULL},

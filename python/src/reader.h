@@ -14,6 +14,7 @@ struct reader_object {
     lmc_source callbacks;
     named_base own_base; /* the base of this delta */
     PyObject *base;      /* the object of the base, or NULL */
+    PyObject *lender;    /* another Reader of the same base, or NULL */
     PyObject *where;     /* its name in messages */
     thread_pool pool;
     object_lock lock;

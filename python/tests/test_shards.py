@@ -1,16 +1,22 @@
 """A list as base=: its files are one base together, whichever has which tensors."""
 
+import contextlib
 import gc
 import itertools
 import os
 import pickle
+import sys
 import threading
+from pathlib import Path
 
 import lmc_codec as lmc
 import numpy as np
 import pytest
 import safetensors.numpy
 from lmc_codec.numpy import load_file, safe_open, save_file
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+hostile = pytest.importorskip("hostile")
 
 rng = np.random.default_rng(3)
 OLD = {f"t{i}": rng.normal(size=(300, 40)).astype("f4") for i in range(6)}
@@ -114,6 +120,17 @@ def test_shards_that_go(shards):
         load_file("d.lmc", base=shards)
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_limit_of_work():
+    """A chain through shards has one limit (spec R9-5), as any chain: 64 blocks of 4 MiB for each of its snapshots, 3 or 4 here, in which
+    most of the blocks are decoded for a byte each. Shards with limits of their own allowed 64 for each block that their delta may decode."""
+    a, b, both, middle, *tops = hostile.chain_of_far_bytes((18, 19, 30, 31), 20)
+    for bases, reached, passed in (both, *tops[:2]), ([a, b], *tops[2:]), ([lmc.open(a), lmc.open(b)], *tops[2:]):
+        for top in reached, passed:  # each with a chain that has decoded nothing yet
+            with lmc.open(middle, base=bases, threads=1) as base, lmc.open(top, base=base, threads=1) as reader:
+                with contextlib.nullcontext() if top is reached else pytest.raises(lmc.LimitError):
+                    assert not any(reader.read())
 
 
 def test_threads_share_shards(shards):
