@@ -132,7 +132,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         enum lmc_status status;
         if (!lmc_tier_is_available((enum lmc_tier)tier)) continue;
         lmc_tier_limit((enum lmc_tier)tier);
-        if (info.has_prediction) { /* a damaged header may want more of it: repeat what there is */
+        if (info.has_prediction || in_place) {
+            /* a damaged header may want more of it: repeat what there is */
             base = in_place ? dst : place(&prediction_guard, sizeof first, info.size, at_start);
             for (size_t i = 0; i < info.size; i++) base[i] = prediction[i % decoded_size];
         }
@@ -148,7 +149,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (status == LMC_OK) {
             if (tier == LMC_TIER_SCALAR) memcpy(first, dst, info.size);
             CHECK(written == info.size && memcmp(first, dst, info.size) == 0);
-        } else if (info.has_prediction && in_place)
+        } else if (in_place)
             for (size_t i = 0; i < info.size; i++) CHECK(dst[i] == prediction[i % decoded_size]);
     }
     lmc_tier_limit(LMC_TIER_BEST);

@@ -340,9 +340,9 @@ static void make_list(struct maker *m, uint8_t *dst, size_t n)
 /* -- blocks -- */
 
 struct made_block {
-    unsigned width, order, is_predicted, grouping, layout; /* layout: 1 or 3 */
+    unsigned width, order, is_predicted, grouping, layout; /* layout: 1, 3 or 4 */
     size_t n;
-    uint8_t *prediction; /* MAKE_MOST_SIZE bytes; drawn if is_predicted */
+    uint8_t *prediction; /* MAKE_MOST_SIZE bytes; drawn if is_predicted, made if layout is 4 */
     uint8_t *elements;   /* MAKE_MOST_SIZE bytes */
 };
 
@@ -464,6 +464,37 @@ static void make_apart(struct maker *m, const struct made_block *b, uint8_t *pla
     free(list);
 }
 
+/* matrix.md: all before the residuals, and the prediction. As make_list draws any bytes, Shift and
+ * the lists of the narrow widths leave room for every sum: W - s bits. */
+static void make_matrix(struct maker *m, struct made_block *b)
+{
+    static const uint8_t zero[2] = {1, 0}; /* a constant */
+    const unsigned bits = 8 * b->width, needed = bits > 16 ? 17 : bits > 8 ? 9 : 8;
+    const size_t row_size = 1 + (make_choice(m) << 8 | make_choice(m)) % b->n,
+                 first = (make_choice(m) << 8 | make_choice(m)) % row_size,
+                 n_rows = (first + b->n - 1) / row_size + 1;
+    const unsigned shift = make_choice(m) % (bits - needed + 1);
+    uint8_t *const numbers = (uint8_t *)calloc(3, MAKE_MOST_N), *const low = numbers,
+                   *const high = low + MAKE_MOST_N, *const column = high + MAKE_MOST_N;
+    if (!numbers) abort();
+    for (unsigned k = 0; k < 4; k++) make_byte(m, (unsigned)(row_size >> 8 * k) & 255);
+    for (unsigned k = 0; k < 4; k++) make_byte(m, (unsigned)(first >> 8 * k) & 255);
+    make_byte(m, shift);
+    make_list(m, low, n_rows);
+    if (needed == 17) make_list(m, high, n_rows);
+    else make_put(m, zero, 2);
+    if (needed > 8) make_list(m, column, row_size);
+    else make_put(m, zero, 2);
+    for (size_t i = 0; i < b->n; i++) {
+        const size_t row = (first + i) / row_size;
+        const uint64_t sum =
+            (uint64_t)(low[row] | (unsigned)high[row] << 8) + column[(first + i) % row_size];
+        for (unsigned k = 0; k < b->width; k++)
+            b->prediction[i * b->width + k] = (uint8_t)(sum << shift >> 8 * k);
+    }
+    free(numbers);
+}
+
 /* Draws a block: its payload to m, its elements and prediction to b. */
 static void make_block(struct maker *m, struct made_block *b)
 {
@@ -473,7 +504,8 @@ static void make_block(struct maker *m, struct made_block *b)
     m->state = 0x9E3779B97F4A7C15u ^ (uint64_t)make_choice(m) << 32 ^ (uint64_t)make_choice(m) << 8;
     b->width = 1u << (shape & 3);
     b->is_predicted = shape >> 2 & 1;
-    b->order = b->is_predicted ? 1 + (shape >> 3 & 1) : (shape >> 3) % 3;
+    b->layout = !b->is_predicted && shape >= 192 ? 4 : 1;
+    b->order = b->is_predicted || b->layout == 4 ? 1 + (shape >> 3 & 1) : (shape >> 3) % 3;
     b->n = size < 64    ? 1 + size
            : size < 192 ? 1 + ((size << 8 | make_choice(m)) & 2047)
                         : 1 + ((size << 8 | make_choice(m)) & (MAKE_MOST_N - 1));
@@ -483,10 +515,11 @@ static void make_block(struct maker *m, struct made_block *b)
         const unsigned natural = is_sparse || n_classes == 1 ? 0 : make_choice(m) % b->width;
         b->grouping = (n_classes - 1) | is_sparse << 4 | natural << 5;
     }
-    b->layout = !b->is_predicted && grouping >= 160 ? 3 : 1;
+    if (!b->is_predicted && b->layout == 1 && grouping >= 160) b->layout = 3;
     if (b->layout == 3) b->n = (b->n + 7) / 8 * 8;
     memset(b->prediction, 0, b->n * b->width);
     if (b->is_predicted) make_prediction(m, b);
+    if (b->layout == 4) make_matrix(m, b);
     if (b->layout == 3) make_apart(m, b, planes);
     else if (b->grouping) make_classes(m, b, planes);
     else

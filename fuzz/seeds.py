@@ -261,6 +261,9 @@ def tiers():
                     yield b[24:] + struct.pack('<I', number * 8 + 3) + Bits().add(number, 1).add(0, 1).add(number >> 1, 1).add(0, 1).add(0, 1).add(15 * quantises, 4) \
                         .add(0, 1).add(number >> 2, 1).add(dtype, 5).add(number, 4).add(number, 3).add(1 + number % 3, 2).add(number % 3, 2).add(4, 4) \
                         .add(number, 8).bytes(8)
+                for dtype in 14, 15, 18, 20:  # as a matrix of products
+                    yield b[24:] + struct.pack('<I', number * 8 + 3) + Bits().add(number, 1).add(0, 8).add(1, 1).add(number, 1).add(dtype, 5).add(15, 4).add(0, 19) \
+                        .add(3, 2).add(31 + number % 64, 9).bytes(8)
 
 
 def index():

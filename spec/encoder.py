@@ -286,6 +286,19 @@ def apart(elements, width, order, mask, coders=None, mask_coder=None, dirty=0):
     return Block(data, width, order, 3, payload)
 
 
+def matrix(elements, width, row_size, first, shift, rows, columns, order=2, low_coder=None, columns_coder=None, **options):
+    """A block predicted by rows and columns (matrix.md). options: of predicted(). Ranges are not checked, for invalid vectors."""
+    sums = [rows[i // max(row_size, 1)] + columns[i % max(row_size, 1)] << shift for i in range(first, first + len(elements))]
+    base = b"".join((x % (1 << 8 * width)).to_bytes(width, "little") for x in sums)
+    block = predicted(b"".join(x.to_bytes(width, "little") for x in elements), base, width, order, **options)
+    payload = [("Row_Size", struct.pack("<I", row_size)), ("First", struct.pack("<I", first)), ("Shift", bytes([shift]))]
+    for name, plane, coder in (("Low", bytes(x & 255 for x in rows), low_coder), ("High", bytes(x >> 8 for x in rows), None),
+                               ("Columns", bytes(columns), columns_coder)):
+        parts = (coder or guess)(plane)
+        payload += [("%s: %s" % (name, parts[0][0]), parts[0][1])] + [("%s: %s" % (name, note), data) for note, data in parts[1:]]
+    return Block(block.data, width, order, 4, payload + block.payload)
+
+
 METHOD_LOG, METHOD_SIGNED, METHOD_TABLE = 1, 2, 4
 
 
@@ -657,7 +670,7 @@ def incompatible(items, base):
     """The bits that the content needs."""
     runs = [item for item in items if isinstance(item, Run)]
     return (base is not None) | any(run.prediction > 2 for run in runs) << 1 | any(block.layout == 2 for run in runs for block in run.blocks) << 2 \
-        | any(block.layout == 3 for run in runs for block in run.blocks) << 3
+        | any(block.layout == 3 for run in runs for block in run.blocks) << 3 | any(block.layout == 4 for run in runs for block in run.blocks) << 4
 
 
 def group_body(b, number, group, first):

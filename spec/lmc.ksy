@@ -61,6 +61,8 @@ types:
         value: (incompatible & 4) != 0
       has_zeros:
         value: (incompatible & 8) != 0
+      has_matrix:
+        value: (incompatible & 16) != 0
   section:
     doc: Section 4; the blocks of a run follow its body.
     seq:
@@ -474,3 +476,4 @@ enums:
     1: planes
     2: quantised
     3: zeros_apart
+    4: rows_and_columns

@@ -21,7 +21,7 @@ from encoder import *  # noqa: F401,F403
 HERE = os.path.dirname(os.path.abspath(__file__))
 LARGEST_BIN = 2000                             # bytes; larger expected outputs are given by their SHA-256 only
 MAGIC = bytes.fromhex("954C4D430D0A1A0A")
-BITS = "base", "own", "quantised", "zeros"     # of Incompatible
+BITS = "base", "own", "quantised", "zeros", "matrix"     # of Incompatible
 EITHER = ["CORRUPT", "BASE_WRONG"]             # R5-13
 
 
@@ -1861,6 +1861,75 @@ def zeros_vectors(v):
     v.invalid("zeros_mode", "R6-1", "Mask is a list of Mode 4", "CORRUPT", one(Block(good.data, 2, 2, 3, [("the payload", b"\4" + whole[1:])])))
 
 
+def matrix_vectors(v):
+    """Blocks of Layout 4: widths, orders, forms of rows and of residuals; and what breaks a rule."""
+    r = Random(23)
+    rows, columns = [0x77, 0x79, 0x76, 0x77], [2, 0, 1, 0, 4, 0, 0, 1]
+    block = matrix([(rows[i // 8] + columns[i % 8] << 7) + 2 for i in range(2, 26)], 2, 8, 2, 7, rows, columns, columns_coder=raw, low_coder=raw)
+    v.valid("example_matrix", "matrix", "worked example: 24 elements of a matrix with rows of 8", build([
+        Src(data=block.data, tensors=[T(b"v", b"BF16", (24,), 0, 48)]), Run([block])]))
+
+    def draw_matrix(n, width, row_size, first, shift, most=400, noise=4, **options):
+        """Elements near the sums of drawn numbers."""
+        room = (1 << 8 * width - shift) - 1
+        columns = [r.below(min(room // 2, 40) + 1) for _ in range(row_size)]
+        rows = [r.below(min(room - max(columns), most) + 1) for _ in range((first + n - 1) // row_size + 1)]
+        sums = [rows[i // row_size] + columns[i % row_size] << shift for i in range(first, first + n)]
+        elements = [x + r.below(2 * noise + 1) - noise & (1 << 8 * width) - 1 for x in sums]
+        block = matrix(elements, width, row_size, first, shift, rows, columns, **options)
+        assert block.size() < n * width
+        return block
+
+    for width in (1, 2, 4, 8):
+        for order in (1, 2):
+            v.valid("matrix_%d_%d" % (width, order), "matrix", "Width %d, Order %d" % (width, order), one(
+                draw_matrix(600, width, 20, 7, 8 * width - 7, noise=1, order=order)))
+    for name, what, n, row_size, first in (("whole", "whole rows", 200, 20, 0), ("row", "one row, which is the block", 200, 200, 0),
+                                           ("two_rows", "two rows, each of which has less than a row", 200, 200, 199),
+                                           ("columns", "rows of one element", 200, 1, 0), ("short_rows", "rows of three elements", 301, 3, 2),
+                                           ("tail", "the last row has one element", 201, 20, 0), ("head", "the first row has one element", 201, 20, 19)):
+        v.valid("matrix_" + name, "matrix", what, one(draw_matrix(n, 4, row_size, first, 16)))
+    full = matrix([0xFFFF, 0xFF00, 0x00FF, 0] * 20, 2, 4, 0, 0, [0xFF00] * 20, [255, 0, 255, 0])
+    v.valid("matrix_largest", "matrix", "Shift 0, and the largest sum", one(full))
+    top = matrix([1 << 15, 0] * 40, 2, 2, 0, 15, [0] * 40, [1, 0])
+    v.valid("matrix_shift", "matrix", "Shift W - 1, and the largest sum, which is a sign", one(top))
+    good = draw_matrix(60, 4, 20, 7, 16)
+    whole = join(good.payload)
+
+    def bad(name, rule, what, status="CORRUPT", block=None, **options):
+        v.invalid("matrix_" + name, rule, what, status, one(block or good, **options))
+
+    bad("row_size_zero", "M-1", "Row_Size 0", block=altered(good, Row_Size=0))
+    bad("row_size_more", "M-1", "Row_Size n + 1", block=draw_matrix(60, 4, 61, 0, 16))
+    bad("row_size_largest", "M-1", "Row_Size 2^32 - 1", block=altered(good, Row_Size=0xFFFFFFFF))
+    bad("first", "M-2", "First is Row_Size", block=draw_matrix(60, 4, 20, 20, 16))
+    bad("first_largest", "M-2", "First 2^32 - 1", block=altered(good, First=0xFFFFFFFF))
+    bad("shift", "M-3", "Shift 32, Width 4", block=altered(matrix([5] * 60, 4, 20, 0, 0, [0] * 3, [0] * 20), Shift=32))
+    bad("shift_largest", "M-3", "Shift 255", block=altered(good, Shift=255))
+    bad("sum", "M-4", "the largest sum is 2^(W - s)", block=matrix([0] * 80, 2, 2, 0, 15, [0] * 40, [2, 0], low_coder=raw))
+    bad("sum_of_none", "M-4", "the largest numbers are too large together, but no element has both", block=matrix(
+        [0] * 29 + [0x100] + [0xFF00] * 29, 2, 30, 0, 8, [0, 255], [0] * 29 + [1]))
+    bad("sum_high", "M-4", "the number of a row is 2^(W - s), as High says", block=altered(
+        matrix([0] * 60, 2, 20, 0, 8, [0] * 3, [0] * 20), High=b"\1"))
+    bad("without_bit", "R3-12", "a block of Layout 4 in a file without bit 4 of Incompatible", bits=0)
+    bad("order", "R5-7", "a block of Layout 4 with Order 0", patch={"block0.0.Coding": 0x80})
+    bad("order_3", "R5-4", "a block of Layout 4 with Order 3", "UNSUPPORTED", patch={"block0.0.Coding": 0x83})
+    bad("grouping", "R5-7", "a block of Layout 4 with Grouping", patch={"block0.0.Grouping": 16}, bits=18)
+    bad("payload_crc", "R5-6", "a block of Layout 4 with a Payload_CRC", patch={"block0.0.Payload_CRC": crc(whole)})
+    bad("not_smaller", "R5-7", "a block of Layout 4 that is as long as its elements", block=Block(
+        good.data, 4, 2, 4, [("the payload", whole + bytes(240 - len(whole)))]))
+    v.invalid("matrix_predicted", "R5-7", "a block of Layout 4 with Predicted", "CORRUPT", build([
+        Src(b"a", bytes(len(good.data))), Run([stored(bytes(len(good.data)))]), Src(b"b", good.data), Run([good], [(len(good.data), 1, 0)], prediction=3)],
+        bits=18, patch={"block1.0.Coding": 0x86, "block1.0.Payload_CRC": crc(whole)}))
+    for name, size in (("head", 8), ("low", 9), ("high", 9 + 4), ("end", len(whole) - 1)):
+        bad("short_" + name, "R2-7", "a payload of Layout 4 that ends early: %s" % name, block=Block(good.data, 4, 2, 4, [("the payload", whole[:size])]))
+    bad("long", "R5-11", "a byte behind a payload of Layout 4", block=Block(good.data, 4, 2, 4, [("the payload", whole + b"\0")]))
+    bad("mode", "R6-1", "Low is a list of Mode 4", block=Block(good.data, 4, 2, 4, [("the payload", whole[:9] + b"\4" + whole[10:])]))
+    wrong = bytearray(good.data)
+    wrong[5] ^= 1
+    bad("content", "R5-12", "another element", "CHECKSUM", block=Block(bytes(wrong), 4, 2, 4, good.payload))
+
+
 def more_examples(v):
     """Two files of one section, names by references, a header as text; and a mask as gaps."""
     def file(path, layer, data, **first):
@@ -1922,7 +1991,7 @@ def invalid_vectors(v):
     bad("header_crc", "R3-4", "Header_CRC", "CHECKSUM", {"header.Header_CRC": flip})
     for algorithm in (0, 2, 255):
         bad("algorithm_%d" % algorithm, "R3-6", "Algorithm %d" % algorithm, "UNSUPPORTED", {"header.Algorithm": algorithm})
-    for bit in (4, 5, 31, 32, 47, 48, 63):
+    for bit in (5, 31, 32, 47, 48, 63):
         bad("incompatible_bit_%d" % bit, "R3-8", "Incompatible bit %d" % bit, "UNSUPPORTED", {"header.Incompatible": 1 << bit})
     for at in range(5):
         bad("header_reserved_%d" % (11 + at), "R3-7", "reserved byte %d of the header" % (11 + at), "UNSUPPORTED", {
@@ -2111,7 +2180,7 @@ def invalid_vectors(v):
     bad_block("order_3", "R5-4", "Order 3", "UNSUPPORTED", {"Coding": lambda c: c | 3})
     for bit in (3, 4):
         bad_block("coding_bit_%d" % bit, "R5-4", "reserved bit %d of Coding" % bit, "UNSUPPORTED", {"Coding": lambda c, bit=bit: c | 1 << bit})
-    for layout in range(4, 8):
+    for layout in range(5, 8):
         bad_block("layout_%d" % layout, "R5-4", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
     bad_block("no_elements", "R5-5", "N_Elements 0", "CORRUPT", {"N_Elements": 0})
     bad_block("elements_less", "R5-5", "N_Elements one less than the run gives", "CORRUPT", {"N_Elements": 39})
@@ -2840,7 +2909,7 @@ def order_vectors(v):
 
     pairs("header", whole, ("R3-1", "NOT_LMC", {"header.Magic": b"\x95LMD\r\n\x1a\n"}), ("R3-2", "VERSION", {"header.Format_Major": 2}),
           ("R3-4", "CHECKSUM", {"header.Header_CRC": flip}), ("R3-6", "UNSUPPORTED", {"header.Algorithm": 2}),
-          ("R3-7", "UNSUPPORTED", {"header.Reserved": b"\0\0\1\0\0"}), ("R3-8", "UNSUPPORTED", {"header.Incompatible": 16}),
+          ("R3-7", "UNSUPPORTED", {"header.Reserved": b"\0\0\1\0\0"}), ("R3-8", "UNSUPPORTED", {"header.Incompatible": 32}),
           ("R3-10", "CORRUPT", {"header.Base_Fingerprint": bytes(15) + b"\1"}), ("R3-11", "UNSUPPORTED", {"header.Reserved_2": bytes(11) + b"\1"}))
     pairs("trailer", whole, ("R3-15", "CORRUPT TRUNCATED", {"trailer.End_Magic": b"\x95LMC\r\n\x1a\n"}), ("R3-16", "CHECKSUM", {"trailer.Trailer_CRC": flip}),
           ("R3-17", "VERSION", {"trailer.Format_Major": 2}), ("R3-19", "UNSUPPORTED", {"trailer.Reserved": 1}),
@@ -2870,13 +2939,13 @@ def order_vectors(v):
         pairs("record_of_a_" + name, whole, ("R4-54", "CORRUPT", {field: record(4) + record(3)}), ("R4-55", "UNSUPPORTED", {}))
         pairs("cut_record_of_a_" + name, whole, ("R4-54 R2-6", "CORRUPT", {field: b"\3\2x"}), ("R4-55", "UNSUPPORTED", {}))
     pairs("block", whole, ("R5-2", "CORRUPT", {"block1.0.Sync": 0xB3}), ("R5-3", "CHECKSUM", {"block1.0.Header_CRC": flip}),
-          ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0x80}),
+          ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0xA0}),
           ("R5-5", "CORRUPT", {"block1.0.N_Elements": 7}), ("R5-6", "CORRUPT", {"block1.0.Payload_CRC": 1}),
           ("R5-7", "CORRUPT", {"block1.0.Payload_Size": 17}), ("R5-12", "CHECKSUM", {"block1.0.Content_CRC": flip}))
-    pairs("cut_block", front, ("R5-3", "CHECKSUM", {"block1.0.Header_CRC": flip}), ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0x80}),
+    pairs("cut_block", front, ("R5-3", "CHECKSUM", {"block1.0.Header_CRC": flip}), ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0xA0}),
           ("R5-5", "CORRUPT", {"block1.0.N_Elements": 7}), ("R5-9 R2-5", "TRUNCATED", {}, 1), ("R5-12", "CHECKSUM", {"block1.0.Content_CRC": flip}))
     pairs("block", whole, ("R5-4", "UNSUPPORTED", {"block1.0.Width": 3}), ("R5-8", "CORRUPT", {"block1.0.Coding": 0x40}))
-    pairs("predicted_block", own, ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0x8C}), ("R5-10", "CHECKSUM", {"block1.0.Payload_CRC": flip}),
+    pairs("predicted_block", own, ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0xAC}), ("R5-10", "CHECKSUM", {"block1.0.Payload_CRC": flip}),
           ("R5-11 R6-1", "CORRUPT", {"payload": b"\4\0"}), ("R5-12", "CHECKSUM", {"block1.0.Content_CRC": flip}))
 
 
@@ -2889,6 +2958,7 @@ def make():
     example_delta(v)
     example_quantised(v)
     zeros_vectors(v)
+    matrix_vectors(v)
     bases, link = chain_vectors(v)
     own_vectors(v, pool)
     quantised_vectors(v, pool)

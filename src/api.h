@@ -133,6 +133,8 @@ extern "C" {
 #define LMC_FEATURE_QUANTIZED ((uint64_t)1 << 2) /* quantised blocks */
 /* Zeros apart: without it, weights with many zeros become a sixth larger. */
 #define LMC_FEATURE_ZEROS ((uint64_t)1 << 3)
+/* Rows and columns: without it, second moments of optimizers become 6 to 19 % larger. */
+#define LMC_FEATURE_MATRIX ((uint64_t)1 << 4)
 
 /* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
@@ -848,6 +850,10 @@ typedef struct lmc_tensor_options {
      * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
      * decode, pass the same quantizer, or the log2_block of encoding. */
     const lmc_quantizer *quantizer;
+    /* For encoding without a prediction: elements in a row of the matrix that the tensor is, such
+     * as its last dimension; 0: unknown. Second moments, which are nearly a product of rows and
+     * columns, become 6 % smaller; decoders need LMC_FEATURE_MATRIX. */
+    uint64_t row_size;
 } lmc_tensor_options;
 
 /* The defaults, with that dtype: the only option without a default. */

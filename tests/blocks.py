@@ -92,14 +92,15 @@ def make_write_block(file, reference):
         except lmc_decode.LmcError as e:
             error = e
         may_group = snapshot.uses(lmc_decode.BASE_BIT) or snapshot.uses(lmc_decode.OWN_BIT)
-        flags = (run.prediction != lmc_decode.ZERO) | may_group << 1 | snapshot.uses(lmc_decode.QUANTISED_BIT) << 2 | snapshot.uses(lmc_decode.ZEROS_BIT) << 3
+        flags = (run.prediction != lmc_decode.ZERO) | may_group << 1 | snapshot.uses(lmc_decode.QUANTISED_BIT) << 2 \
+            | snapshot.uses(lmc_decode.ZEROS_BIT) << 3 | snapshot.uses(lmc_decode.MATRIX_BIT) << 4
         if len(recorder.data) >= lmc_decode.BLOCK_HEADER_SIZE and recorder.data[2] & 4 and flags & 1:
             try:
                 prediction = prediction_of(snapshot, run, number)
             except lmc_decode.LmcError:
                 pass
         if prediction is not None:
-            flags |= 16
+            flags |= 32
         job = struct.pack("<IIIII", len(recorder.data), run.block_size_of(number), number, flags, numbers[error.status] if error else 0) + \
             recorder.data + (prediction or b"")
         if len(recorder.data) >= lmc_decode.BLOCK_HEADER_SIZE and job not in seen:

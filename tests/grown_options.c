@@ -309,7 +309,7 @@ static void try_options(const char *type, const char *way, const void *options, 
         [offsetof(type, member) + sizeof(((type *)0)->member) == sizeof(type) ? 1 : -1];
 #ifndef GROWN
 ENDS_WITH(lmc_block_options, prediction_size)
-ENDS_WITH(lmc_tensor_options, quantizer)
+ENDS_WITH(lmc_tensor_options, row_size)
 ENDS_WITH(lmc_quantizer_options, allocator)
 ENDS_WITH(lmc_writer_options, allocator)
 ENDS_WITH(lmc_tensor_hints, quantizer)

@@ -923,7 +923,7 @@ static void test_options(void)
                 ENDS_WITH(lmc_block_options, prediction_size)},
                {"block_decode", use_block_decode, sizeof(lmc_block_options), 1},
                {"tensor_encode", use_tensor_encode, sizeof(lmc_tensor_options),
-                ENDS_WITH(lmc_tensor_options, quantizer)},
+                ENDS_WITH(lmc_tensor_options, row_size)},
                {"tensor_decode", use_tensor_decode, sizeof(lmc_tensor_options), 1},
 #ifndef LMC_NO_QUANTIZE
                {"quantizer", use_quantizer, sizeof(lmc_quantizer_options),
@@ -1398,7 +1398,7 @@ static void test_without(void)
         CHECK_STATUS(lmc_compress(g_enc, sizeof g_enc, &sizes[i][2], g_src, n, LMC_BF16, &compress),
                      LMC_OK);
         CHECK_STATUS(lmc_header_parse(g_enc, sizes[i][2], &info), LMC_OK);
-        CHECK(info.features == (may ? LMC_FEATURE_ZEROS : 0));
+        CHECK(info.features == ((LMC_FEATURE_ZEROS | LMC_FEATURE_MATRIX) & ~without[i]));
         CHECK_STATUS(lmc_decompress(g_dst, n, &k, g_enc, sizes[i][2], &compress), LMC_OK);
         CHECK(k == n && memcmp(g_dst, g_src, n) == 0);
         for (k = 0; k < 3; k++) /* a block without zeros apart is larger */

@@ -539,7 +539,15 @@ static void test_headers(void)
                  {1, 3 << 5, 16, 9, 8, 0, LMC_ERR_CORRUPT},
                  {1, 3 << 5, 0, 9, 9, 0, LMC_ERR_CORRUPT},
                  {2, 3 << 5 | 2, 0, 5, 9, 0, LMC_OK},
-                 {1, 4 << 5, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
+                 {1, 4 << 5, 0, 9, 8, 0, LMC_ERR_CORRUPT}, /* rows and columns: an order */
+                 {1, 4 << 5 | 1, 0, 9, 8, 0, LMC_OK},
+                 {1, 4 << 5 | 1, 0, 9, 9, 0, LMC_ERR_CORRUPT},
+                 {4, 4 << 5 | 2, 0, 9, 35, 0, LMC_OK},
+                 {4, 4 << 5 | 2, 1, 9, 35, 0, LMC_ERR_CORRUPT},
+                 {8, 4 << 5 | 2, 16, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {8, 4 << 5 | 2, 0, 9, 8, 1, LMC_ERR_CORRUPT},
+                 {1, 4 << 5 | PREDICTED | 1, 0, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {1, 5 << 5, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
                  {1, 7 << 5, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
                  {1, PLANES | PREDICTED | 1, 1 << 5 | 1, 9, 8, 0, LMC_ERR_CORRUPT}, /* Natural */
                  {4, PLANES | PREDICTED | 1, 4 << 5 | 1, 9, 35, 0, LMC_ERR_CORRUPT},

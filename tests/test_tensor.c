@@ -338,6 +338,112 @@ static void test_arguments(void)
           lmc_tensor_bound(131074, &options) == 131122);
 }
 
+/* Fills a matrix with positive elements that are nearly products of a row's and a column's scale:
+ * bits of floats, whose top bits are sums, with noise of about half an octave. */
+static void fill_products(uint8_t *dst, size_t n, size_t row_size, enum lmc_dtype dtype)
+{
+    const unsigned width = lmc_dtype_width(dtype), mantissa = dtype == LMC_F64   ? 52
+                                                              : dtype == LMC_F16 ? 10
+                                                                                 : 8 * width - 9;
+    const uint64_t octave = (uint64_t)1 << mantissa, middle = dtype == LMC_F64   ? 1000
+                                                              : dtype == LMC_F16 ? 8
+                                                                                 : 100;
+    uint64_t state = 5;
+    size_t i;
+    unsigned k;
+    for (i = 0; i < n; i++) {
+        uint64_t row = i / row_size, column = i % row_size, bits = middle * octave;
+        bits += (t_random(&row) >> 40) % 64 * octave / 16 +
+                (t_random(&column) >> 40) % 64 * octave / 16;
+        bits += t_random(&state) % octave / 2;
+        for (k = 0; k < width; k++) dst[i * width + k] = (uint8_t)(bits >> 8 * k);
+    }
+}
+
+static int has_matrix(const uint8_t *enc) { return enc[2] >> 5 == 4; }
+
+/* With row_size, matrices of products are smaller, and others not larger. Rows need not fit in
+ * blocks; any row_size gives the same elements back. */
+static void test_matrices(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_F32, LMC_BF16, LMC_F16, LMC_F64, LMC_I32, LMC_U8};
+    static const size_t rows[] = {1, 31, 32, 320, 1000, 4096, 9000, SIZE_MAX};
+    const size_t n = 70000;
+    size_t i, r;
+    for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        for (r = 0; r < sizeof rows / sizeof *rows; r++) {
+            lmc_tensor_options options = options_of(dtypes[i], 0);
+            const size_t size = n * lmc_dtype_width(dtypes[i]);
+            uint8_t *const src = t_tail(&g_src, size), *enc;
+            size_t plain, enc_size;
+            int is_one;
+            fill_products(src, n, rows[r] < n ? rows[r] : n, dtypes[i]);
+            options.level = (enum lmc_level)((int)(i + r) % 4 - 1);
+            plain = encode(src, size, &options);
+            CHECK(!has_matrix(t_tail(&g_enc, plain)));
+            options.row_size = rows[r];
+            enc_size = encode(src, size, &options);
+            enc = t_tail(&g_enc, enc_size);
+            is_one = rows[r] >= 32 && rows[r] <= 65536 / 9 && i < 4;
+            t_note("%s, rows of %lu", lmc_dtype_name(dtypes[i]), (unsigned long)rows[r]);
+            CHECK(has_matrix(enc) == is_one);
+            CHECK(is_one ? enc_size < plain - plain / 32 : enc_size == plain);
+            options.without = LMC_FEATURE_MATRIX;
+            CHECK(encode(src, size, &options) == plain);
+            options.without = ~LMC_FEATURE_MATRIX & ~LMC_FEATURE_ZEROS;
+            CHECK(encode(src, size, &options) == enc_size);
+            options.without = 0;
+            CHECK_STATUS(decode(0, size, enc, enc_size, size, &options), LMC_OK);
+            CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
+            CHECK_STATUS(decode(size / 2, 1000, enc, enc_size, size, &options), LMC_OK);
+            CHECK(memcmp(t_tail(&g_dst, 1000), src + size / 2, 1000) == 0);
+            t_fill(src, size, T_GAUSS, dtypes[i], r);
+            enc_size = encode(src, size, &options);
+            options.row_size = 0;
+            CHECK(encode(src, size, &options) == enc_size);
+        }
+}
+
+/* A block over what it replaces (prediction == dst), and damaged: then that stays as it is. */
+static void test_matrix_in_place(void)
+{
+    const size_t n = 20000, size = 4 * n, ws_size = lmc_block_workspace_size(n, 4);
+    lmc_tensor_options options = options_of(LMC_F32, 0);
+    lmc_block_options over = LMC_BLOCK_OPTIONS(LMC_F32);
+    uint8_t *const src = t_tail(&g_src, size), *const dst = t_tail(&g_dst, size), *enc, *ws, *bad;
+    size_t enc_size, got, i, k, n_bad = 0;
+    uint64_t state = 1;
+    fill_products(src, n, 300, LMC_F32);
+    options.row_size = 300;
+    enc_size = encode(src, size, &options);
+    enc = t_tail(&g_enc, enc_size);
+    CHECK(has_matrix(enc));
+    ws = t_tail(&g_ws, ws_size);
+    over.prediction = dst;
+    over.prediction_size = size;
+    memset(dst, 0x55, size);
+    CHECK_STATUS(lmc_block_decode(dst, size, &got, enc, enc_size, &over, ws, ws_size), LMC_OK);
+    CHECK(got == size && memcmp(dst, src, size) == 0);
+    bad = (uint8_t *)malloc(enc_size);
+    for (i = 0; i < 300; i++) {
+        const size_t at = LMC_BLOCK_HEADER_SIZE +
+                          (i % 2 ? (size_t)t_below(&state, 200)
+                                 : (size_t)t_below(&state, enc_size - LMC_BLOCK_HEADER_SIZE));
+        enum lmc_status status;
+        memcpy(bad, enc, enc_size);
+        bad[at] ^= (uint8_t)(1u << i % 8);
+        memset(dst, 0x55, size);
+        status = lmc_block_decode(dst, size, &got, bad, enc_size, &over, ws, ws_size);
+        n_bad += status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM;
+        for (k = 0; k < size && dst[k] == 0x55;) k++;
+        CHECK(k == size);
+        status = lmc_block_decode(dst, size, &got, bad, enc_size, NULL, ws, ws_size);
+        n_bad += status == LMC_ERR_CORRUPT || status == LMC_ERR_CHECKSUM;
+    }
+    CHECK(n_bad == 600);
+    free(bad);
+}
+
 int main(int argc, char **argv)
 {
     lmc_tensor_options largest = options_of(LMC_U8, 22);
@@ -352,6 +458,8 @@ int main(int argc, char **argv)
     test_arguments();
     test_block_sizes();
     test_sizes();
+    test_matrices();
+    test_matrix_in_place();
     test_ranges();
     test_threads();
     test_damage();

@@ -86,7 +86,7 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
 
 const char *name_feature(unsigned bit)
 {
-    static const char *const names[] = {"Base", "Own", "Quantised", "Zeros"};
+    static const char *const names[] = {"Base", "Own", "Quantised", "Zeros", "Matrix"};
     return bit < sizeof names / sizeof *names ? names[bit] : NULL;
 }
 

@@ -62,6 +62,7 @@ struct options {
     enum lmc_level level;        /* --fast, --max, --archive */
     int no_twins;                /* --no-twins */
     int no_zeros;                /* --no-zeros */
+    int no_matrix;               /* --no-matrix */
     const struct policy *policy; /* --quant and --policy; may have no rules */
     /* cat */
     int npy;          /* --npy: with a header of NumPy before the tensor */

@@ -20,6 +20,7 @@
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
 #define LMC__LAYOUT_ZEROS 3u
+#define LMC__LAYOUT_MATRIX 4u
 
 /* A list's Mode byte (spec 6). */
 enum {

@@ -72,8 +72,8 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
  *   1  values that a later version may use (UNSUPPORTED)
  *   2  n, then the payload's size: together they bound the memory that a block needs
  *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
- *      block has elements of 2 or 4 bytes, and no order or grouping; one with zeros apart has no
- *      prediction
+ *      block has elements of 2 or 4 bytes, and no order or grouping; one with zeros apart, or
+ *      rows and columns, has no prediction, and the latter has an order
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
  *      are not grouped) need two classes or more, and are never in a sparse block */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
@@ -84,7 +84,8 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
-                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 && layout <= LMC__LAYOUT_ZEROS,
+                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
+                   layout <= LMC__LAYOUT_MATRIX,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -98,8 +99,9 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     else LMC__VALID(payload_size < size);
     if (layout == LMC__LAYOUT_QUANTIZED)
         LMC__VALID((width == 2 || width == 4) && !order && !grouping);
-    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__VALID(order);
-    if (layout == LMC__LAYOUT_ZEROS) LMC__VALID(!is_predicted);
+    if ((layout == LMC__LAYOUT_PLANES && is_predicted) || layout == LMC__LAYOUT_MATRIX)
+        LMC__VALID(order);
+    if (layout >= LMC__LAYOUT_ZEROS) LMC__VALID(!is_predicted);
     LMC__VALID(is_predicted || (!grouping && info->payload_crc == 0));
     LMC__VALID(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
                             !(grouping & LMC__SPARSE)));

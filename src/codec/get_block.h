@@ -10,6 +10,7 @@
 #include "codec/get_planes.h"
 #include "codec/get_zeros.h"
 #include "codec/get_delta.h"
+#include "codec/get_matrix.h"
 #include "codec/get_quantised.h"
 
 /* Decodes a block. Header, payload and content are each checked before they are used. The checks in
@@ -19,7 +20,7 @@
  *   a prediction has its size     BASE_WRONG
  *   Payload_CRC                   CHECKSUM
  *   there is a prediction         BASE_MISSING
- *   lists, masks, tails           CORRUPT; only then dst is written
+ *   lists, masks, tails           CORRUPT; only then dst is written (or before, if it is kept)
  *   Content_CRC                   CHECKSUM
  *   the last two, if predicted    BASE_WRONG instead
  *
@@ -29,7 +30,8 @@
  * workspace of lmc_block_workspace_size() is enough for any payload. */
 
 /* Decodes the payload of a block that is not stored: quantised elements; else classes, if there is
- * a prediction; else planes, perhaps with zeros apart. base: the prediction, or NULL. */
+ * a prediction; else planes, perhaps with zeros apart or predicted by rows and columns. base: the
+ * prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -41,6 +43,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     if (base) return lmc__get_delta(d, dst, base, info, order, grouping, crc);
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS)
         return lmc__get_zeros(d, dst, info->n, info->width, order, crc);
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_MATRIX)
+        return lmc__get_matrix(d, dst, info, order, crc);
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
@@ -83,8 +87,9 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          int is_own, void *ws, size_t ws_size)
 {
     uint32_t crc = info->crc;
-    const int is_joined = !info->is_stored && !info->has_prediction &&
-                          src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
+    const unsigned layout = src[2] >> LMC__LAYOUT_SHIFT;
+    const int is_joined =
+        !info->has_prediction && (layout == LMC__LAYOUT_PLANES || layout == LMC__LAYOUT_ZEROS);
     uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root computes it */
     if (sum) streaming.is_on = 0;                           /* computed below, from dst */
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
@@ -109,9 +114,11 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
             LMC__CHECK(base, LMC_ERR_BASE_MISSING);
             LMC__TRY(lmc__get_predicted(&d, dst, src, info, base, is_own));
         } else {
+            enum lmc_status status;
             LMC__TRY(lmc__keep(&d, dst, base, info->size));
-            LMC__TRY(lmc__get_payload(&d, dst, src, info, NULL, &crc));
-            if (crc != info->crc && d.kept) memcpy(dst, d.kept, info->size);
+            status = lmc__get_payload(&d, dst, src, info, NULL, &crc);
+            if ((status != LMC_OK || crc != info->crc) && d.kept) memcpy(dst, d.kept, info->size);
+            LMC__TRY(status);
         }
     }
     LMC__CHECK(crc == info->crc, LMC_ERR_CHECKSUM);

@@ -29,11 +29,12 @@ typedef struct lmc__decoder {
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n);
 
-/* If dst is the prediction, copies it to d->kept: lmc__get_predicted may have to restore it. */
+/* If dst is the prediction, copies it to d->kept, unless that has its bytes already:
+ * lmc__get_predicted may have to restore them. */
 static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint8_t *base,
                                  size_t size)
 {
-    if (dst != base) return LMC_OK;
+    if (dst != base || d->kept) return LMC_OK;
     d->kept = lmc__push_list(&d->stack, size);
     LMC__CHECK(d->kept, LMC_ERR_WORKSPACE);
     memcpy(d->kept, base, size);
@@ -263,4 +264,14 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
     row = lmc__push_list(&d->stack, n);
     if (row) memset(row, side->value, n);
     return row;
+}
+
+/* Reads a list of n bytes, as lmc__row_of gives it. spare: a list of n. */
+static enum lmc_status lmc__get_row(lmc__decoder *d, const uint8_t **row, uint8_t *spare, size_t n)
+{
+    lmc__side side;
+    LMC__TRY(lmc__get_list(d, &side, spare, n));
+    *row = lmc__row_of(d, &side, n);
+    LMC__CHECK(*row, LMC_ERR_WORKSPACE);
+    return LMC_OK;
 }

@@ -89,12 +89,7 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     uint8_t *const top = d->stack.top;
     lmc__const_planes planes;
     unsigned p;
-    for (p = 0; p < width; p++) {
-        lmc__side side;
-        LMC__TRY(lmc__get_list(d, &side, spare, n));
-        planes.row[p] = lmc__row_of(d, &side, n);
-        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
-    }
+    for (p = 0; p < width; p++) LMC__TRY(lmc__get_row(d, &planes.row[p], spare, n));
     d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
     d->stack.top = top;
     return LMC_OK;

@@ -20,13 +20,10 @@ static enum lmc_status lmc__get_zeros(lmc__decoder *d, uint8_t *dst, size_t n, u
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
     lmc__merged root;
-    lmc__side side;
     size_t n_coded;
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    LMC__TRY(lmc__get_list(d, &side, spare, mask_size));
-    root.mask = lmc__row_of(d, &side, mask_size);
-    LMC__CHECK(root.mask, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_row(d, &root.mask, spare, mask_size));
     LMC__VALID(lmc__is_tail_clear(root.mask, mask_size, n));
     n_coded = d->k->count_ones(root.mask, mask_size);
     for (p = 0; p < width; p++) {

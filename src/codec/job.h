@@ -16,11 +16,12 @@ typedef struct lmc__job {
     enum lmc_dtype dtype;
     enum lmc_level level;
     const lmc__quant_params *quant; /* how to quantise src; or NULL */
-    uint64_t first_element;         /* index of the first element in the tensor of quant */
-    uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
-    int has_sum;      /* *sum was computed while encoding */
-    int is_ungrouped; /* the file allows only Grouping 0 */
-    int is_unparted;  /* Layout 3 is not allowed (LMC_FEATURE_ZEROS) */
+    uint64_t first_element;         /* index of the first element in its tensor */
+    uint64_t row_size; /* elements in a row of the tensor; 0: not known, or no Layout 4 */
+    uint64_t *sum;     /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
+    int has_sum;       /* *sum was computed while encoding */
+    int is_ungrouped;  /* the file allows only Grouping 0 */
+    int is_unparted;   /* Layout 3 is not allowed (LMC_FEATURE_ZEROS) */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */

@@ -46,9 +46,10 @@ typedef struct lmc__delta {
     lmc__changes changes;
     lmc__grouping grouping;
     enum lmc__order order;
-    int sparse;    /* a mask says which elements have changed; only these are coded */
-    uint64_t bits; /* of the delta, estimated */
-    size_t border; /* bytes: if it is larger, coding without the prediction may be better */
+    int sparse;      /* a mask says which elements have changed; only these are coded */
+    uint64_t bits;   /* of the delta, estimated */
+    uint64_t direct; /* the same without the prediction */
+    size_t border;   /* bytes: if it is larger, coding without the prediction may be better */
 } lmc__delta;
 
 /* More classes than in lmc__effort make deltas that are not sparse a little smaller, but each class
@@ -300,7 +301,7 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
 }
 
 /* Finds the best classes. m->classes: counts by key of a sample in which n_equal residuals are
- * zero. Sets all members of delta except changes and border.
+ * zero. Sets all members of delta except changes, direct and border.
  *
  * While more than LMC__FEW_CLASSES are left, it merges the two neighbours whose merge saves most or
  * costs least: at most 255 merges, of O(LMC__MAGNITUDES) each. Then it calls lmc__cut_classes. The
@@ -454,6 +455,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     if (!changes->list.place) lmc__choose_layout(e, delta, &rows, &sample, n_equal);
     e->stack.top = changes->list.place ? behind_list : top;
     border = is_max ? direct / 2 : direct - direct / 8;
+    delta->direct = direct;
     delta->border = (size_t)(border / 8);
     if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
     return delta->bits < border ? LMC__DELTA : LMC__EITHER;

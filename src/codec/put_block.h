@@ -13,6 +13,7 @@
 #include "codec/put_planes.h"
 #include "codec/put_zeros.h"
 #include "codec/put_delta.h"
+#include "codec/put_matrix.h"
 
 /* Encodes a block: as planes, as a delta against its prediction, or stored. It chooses the form
  * that is probably the smallest, by estimates.
@@ -31,6 +32,7 @@
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_zeros         planes, with zeros apart              plan_zeros.h, put_zeros.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
+ *     lmc__put_matrix        a prediction by rows and columns      put_matrix.h
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
  * The bytes of a block depend only on its elements, prediction, dtype, level and number: not on the
@@ -62,30 +64,36 @@ static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_
     return coding;
 }
 
-/* As lmc__encode_direct, but against the prediction. */
+/* As lmc__encode_direct, but against the prediction. matrix: what it was made from, or NULL. */
 static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t cap,
-                                           const lmc__block *block, const lmc__delta *delta)
+                                           const lmc__block *block, const lmc__delta *delta,
+                                           const lmc__matrix *matrix)
 {
     uint8_t *const top = e->stack.top;
     lmc__block_coding coding;
+    size_t head = 0;
     e->worth = lmc__get_effort(block->level)->delta_worth;
     memset(&coding, 0, sizeof coding);
-    coding.layout = LMC__LAYOUT_PLANES;
+    coding.layout = matrix ? LMC__LAYOUT_MATRIX : LMC__LAYOUT_PLANES;
     coding.order = delta->order;
-    coding.is_predicted = 1;
+    coding.is_predicted = !matrix;
+    cap = lmc__min(cap, block->n * block->width - 1); /* as must be (spec 5) */
+    if (matrix && (head = lmc__put_matrix(e, dst, cap, matrix)) == 0) return coding;
     coding.grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
                       delta->grouping.n_natural << LMC__NATURAL_SHIFT;
-    coding.payload_size = lmc__put_delta(e, dst, cap, block, delta, &coding.content_crc);
+    coding.payload_size =
+        lmc__put_delta(e, dst + head, cap - head, block, delta, &coding.content_crc);
+    if (coding.payload_size) coding.payload_size += head;
     e->stack.top = top;
     return coding;
 }
 
-/* Encodes in the smaller of two ways. lmc__plan_delta's verdict decides what is tried, so that most
- * blocks are coded only once:
+/* Encodes in the smaller of two ways. lmc__plan_delta's verdict (or lmc__plan_matrix's, if there is
+ * no prediction yet) decides what is tried, so that most blocks are coded only once:
  *   1  the delta, if the verdict is DELTA; done if it takes at most delta.border bytes
  *   2  else without the prediction (direct)
  *   3  then the delta in fewer bytes than step 2 took, unless the verdict is DIRECT, or step 1 has
- *      shown that the delta takes more
+ *      shown that the delta takes more; but no delta by rows and columns
  *
  * There is only one buffer. So if the delta of step 3 does not fit, step 2 is done again. */
 static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, size_t cap,
@@ -93,19 +101,25 @@ static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, siz
 {
     uint8_t *const top = e->stack.top;
     lmc__delta delta;
-    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
+    lmc__matrix matrix, *const by_matrix = block->base ? NULL : &matrix;
+    lmc__block predicted = *block;
+    const enum lmc__verdict verdict = by_matrix
+                                          ? lmc__plan_matrix(e, &matrix, &delta, &predicted, block)
+                                          : lmc__plan_delta(e, &delta, block);
     lmc__block_coding direct, by_delta;
     size_t best, too_small = 0; /* the delta is known not to fit in this many bytes */
     by_delta.payload_size = 0;
     if (verdict == LMC__DELTA) {
         too_small = delta.border;
-        by_delta = lmc__encode_delta(e, dst, lmc__min(cap, too_small), block, &delta);
+        by_delta =
+            lmc__encode_delta(e, dst, lmc__min(cap, too_small), &predicted, &delta, by_matrix);
     }
     if (!by_delta.payload_size) {
+        if (by_matrix) e->stack.top = top; /* frees the prediction: zeros apart need the room */
         direct = lmc__encode_direct(e, dst, cap, block);
         best = direct.payload_size ? direct.payload_size : SIZE_MAX;
-        if (verdict != LMC__DIRECT && best > too_small) {
-            by_delta = lmc__encode_delta(e, dst, lmc__min(cap, best - 1), block, &delta);
+        if (verdict != LMC__DIRECT && !by_matrix && best > too_small) {
+            by_delta = lmc__encode_delta(e, dst, lmc__min(cap, best - 1), block, &delta, NULL);
             if (!by_delta.payload_size && direct.payload_size)
                 direct = lmc__encode_direct(e, dst, cap, block);
         }
@@ -189,6 +203,10 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     block.may_group = !job->is_ungrouped;
     block.may_part_zeros = !job->is_unparted;
     if (job->dtype == LMC_AUTO) lmc__guess_width(&e, &block);
+    else if (job->row_size && job->row_size <= job->src_size) { /* a block has several rows */
+        block.n_columns = (size_t)job->row_size;
+        block.first_column = (size_t)(job->first_element % job->row_size);
+    }
     coding = lmc__encode_payload(&e, payload, cap, &block);
     job->has_sum = coding.payload_size && coding.has_sum;
     if (!coding.payload_size) {

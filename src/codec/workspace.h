@@ -30,10 +30,13 @@
  *   decoding quantised    High, Low, one row for trees; two lists with the bytes of scales, and two
  *                         rows with the scales; or w <= 4 rows for the prediction, if it is
  *                         overwritten
- *   planning              while the stack has at most a row. If all elements are counted: w rows.
- *                         Else samples of elements and prediction, and the planes of one sample:
- *                         3 w * 2048 bytes, from 32768 elements on 3 w * 8192 (bytes: and n / 8, or
- *                         16384); for a delta also the changes, 4 + 2 w for each of n / 20 elements
+ *   rows and columns      decoding: w rows of the prediction, w of that of columns, 2 of numbers,
+ *                         one for trees; then as classes. Encoding: w + 1/2 rows, and as classes
+ *   planning              while the stack has at most a row (or these w + 1/2). If all elements are
+ *                         counted: w rows. Else samples of elements and prediction, and the planes
+ *                         of one sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for
+ *                         bytes also n / 8, or 16384; for a delta also the changes, 4 + 2 w for
+ *                         each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
  * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of

@@ -76,8 +76,9 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    lmc__put_header(w->header, features | (LMC_FEATURE_ZEROS & ~options->without),
-                    options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
+    features |= (LMC_FEATURE_ZEROS | LMC_FEATURE_MATRIX) & ~options->without;
+    lmc__put_header(w->header, features, options->base ? w->origin.fingerprint : NULL,
+                    w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_writer_free(w);

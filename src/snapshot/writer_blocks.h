@@ -241,9 +241,10 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->is_ungrouped = !(w->header[LMC__FEATURES_AT] & (LMC_FEATURE_BASE | LMC_FEATURE_OWN));
     job->is_unparted = !(w->header[LMC__FEATURES_AT] & LMC_FEATURE_ZEROS);
     job->quant = w->quant;
-    if (w->quant) /* the run is one tensor, or a part of one */
+    if (w->header[LMC__FEATURES_AT] & LMC_FEATURE_MATRIX) job->row_size = w->row_size;
+    if (w->quant || w->row_size) /* the run is one tensor, or a part of one */
         job->first_element =
-            (w->run.start + at - w->file->tensors[w->next].offset) / w->quant->width;
+            (w->run.start + at - w->file->tensors[w->next].offset) / lmc_dtype_width(w->dtype);
     job->number = w->block++;
     out->size += slot;
     w->run_left -= size;

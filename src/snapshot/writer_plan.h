@@ -127,6 +127,7 @@ struct lmc_writer {
     /* the current run, and how it is coded */
     lmc__run run;
     enum lmc_dtype dtype;
+    uint64_t row_size; /* elements in a row of the tensor that the run is; 0: it is none */
     const lmc__quant_params *quant; /* or NULL */
     int is_shared;                  /* several tensors share the run; its blocks are smaller */
     uint64_t run_left;              /* bytes of the run that are in no job yet */
@@ -439,6 +440,21 @@ static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
            t->size;
 }
 
+/* Rows of fewer elements are not predicted; those of filters (3 x 3) join with the one before. */
+#define LMC__MIN_ROW_SIZE 64u
+
+/* Coded elements in a row of the matrix that tensor t is: the product of its last dimensions, of as
+ * few as have enough elements; 0 if there are none. A complex element is coded as two. */
+static uint64_t lmc__row_size_of(const lmc_tensor *t)
+{
+    const enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
+    uint64_t size = 1;
+    size_t i = t->rank;
+    while (i > 1 && size < LMC__MIN_ROW_SIZE) size *= t->shape[--i];
+    return size < LMC__MIN_ROW_SIZE ? 0
+                                    : size * (lmc_dtype_bits(dtype) / 8 / lmc_dtype_width(dtype));
+}
+
 /* Begins a run with tensor t. Returns where the run ends: after t, or after the last of the small
  * tensors that follow and are coded in the same way. */
 static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
@@ -454,6 +470,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
     w->quant = lmc__quant_of(f, t);
+    w->row_size = lmc__row_size_of(t);
     if (t->size >= large || w->quant) return end;
     for (t++; t < behind && t - first < (ptrdiff_t)(LMC__MAX_SEGMENTS / 2); t++) {
         if (t->size >= large || !lmc__continues_run(w, t - 1) || lmc__quant_of(f, t) ||
@@ -465,6 +482,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
         end = t->offset + t->size;
     }
     w->is_shared = t - first > 1;
+    if (w->is_shared) w->row_size = 0;
     return end;
 }
 
@@ -668,6 +686,7 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
     w->segments.size = 0;
     w->dtype = w->default_dtype;
     w->quant = NULL;
+    w->row_size = 0;
     w->is_shared = 0;
     if (w->header_size) LMC__TRY(lmc__plan_text(w, data));
     if (run->size == 0 && lmc__is_size_unknown(w)) run->size = available;

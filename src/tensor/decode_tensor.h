@@ -92,7 +92,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
     lmc_tensor_options o;
     lmc__tensor_decoding t;
     if (!options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(LMC__TAKE_OPTIONS(&o, quantizer, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, row_size, options));
     LMC__TRY(lmc__check_parallel(o.parallel));
     options = &o;
     if (!ws) {

@@ -84,6 +84,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->is_unparted = (options->without & LMC_FEATURE_ZEROS) != 0;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
+        if (!(options->without & LMC_FEATURE_MATRIX)) job->row_size = options->row_size;
         job->number = (uint32_t)(first + n);
         place += job->dst_size;
     }
@@ -139,7 +140,7 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     lmc_tensor_options o, direct;
     lmc__tensor_encoding t;
     if (!options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(LMC__TAKE_OPTIONS(&o, quantizer, options));
+    LMC__TRY(LMC__TAKE_OPTIONS(&o, row_size, options));
     LMC__TRY(lmc__check_parallel(o.parallel));
     options = &o;
     if (!ws) {

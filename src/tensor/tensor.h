@@ -65,8 +65,8 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
-    return given && LMC__TAKE_OPTIONS(o, quantizer, given) == LMC_OK ? lmc__get_tensor_block_size(o)
-                                                                     : 0;
+    return given && LMC__TAKE_OPTIONS(o, row_size, given) == LMC_OK ? lmc__get_tensor_block_size(o)
+                                                                    : 0;
 }
 
 #ifndef LMC_NO_ENCODER

@@ -17,7 +17,8 @@ static_assert((int)KERNEL_PAD == (int)LMC__GPU_PAD && (int)KERNEL_CPU == (int)LM
                   (int)KERNEL_RUN_PREDICTED == (int)LMC__GPU_RUN_PREDICTED &&
                   (int)KERNEL_MAY_GROUP == (int)LMC__GPU_MAY_GROUP &&
                   (int)KERNEL_MAY_QUANTIZE == (int)LMC__GPU_MAY_QUANTIZE &&
-                  (int)KERNEL_MAY_PART == (int)LMC__GPU_MAY_PART,
+                  (int)KERNEL_MAY_PART == (int)LMC__GPU_MAY_PART &&
+                  (int)KERNEL_MAY_MATRIX == (int)LMC__GPU_MAY_MATRIX,
               "the same numbers");
 
 const bool gpu_is_simulated = true;

@@ -19,7 +19,9 @@ enum {
     KERNEL_RUN_PREDICTED = 1,
     KERNEL_MAY_GROUP = 2,
     KERNEL_MAY_QUANTIZE = 4,
-    KERNEL_MAY_PART = 8
+    KERNEL_MAY_PART = 8,
+    KERNEL_MAY_MATRIX = 16,
+    KERNEL_ALL_FLAGS = 31
 };
 
 extern const bool gpu_is_simulated; /* on the CPU, whose shim says what a kernel does */

@@ -58,6 +58,7 @@ lmc_status decode(gpu_case *c)
     if (info.size != c->out_size || (info.has_prediction && !(c->flags & KERNEL_RUN_PREDICTED)) ||
         (c->in[2] >> 5 == 2 && !(c->flags & KERNEL_MAY_QUANTIZE)) ||
         (c->in[2] >> 5 == 3 && !(c->flags & KERNEL_MAY_PART)) ||
+        (c->in[2] >> 5 == 4 && !(c->flags & KERNEL_MAY_MATRIX)) ||
         (c->in[3] && !(c->flags & KERNEL_MAY_GROUP)))
         return LMC_ERR_CORRUPT;
     c->content.resize(c->out_size);
@@ -209,8 +210,8 @@ void add_vectors(const char *path)
         c.in.resize(t_load32(head));
         c.out_size = t_load32(head + 4);
         c.number = t_load32(head + 8);
-        c.flags = t_load32(head + 12) & 15;
-        if (t_load32(head + 12) & 16) c.base.resize(c.out_size);
+        c.flags = t_load32(head + 12) & KERNEL_ALL_FLAGS;
+        if (t_load32(head + 12) & (KERNEL_ALL_FLAGS + 1)) c.base.resize(c.out_size);
         if (fread(c.in.data(), 1, c.in.size(), file) != c.in.size() ||
             fread(c.base.data(), 1, c.base.size(), file) != c.base.size())
             abort();
@@ -247,7 +248,7 @@ void add_made(lmc_dtype dtype, size_t n, t_kind kind, t_base how, lmc_level leve
               std::to_string(level);
     c.out_size = (uint32_t)size;
     c.number = (uint32_t)t_below(&state, 3);
-    c.flags = how == T_BASES ? 0 : 15;
+    c.flags = how == T_BASES ? 0 : (uint32_t)KERNEL_ALL_FLAGS;
     t_fill(content.data(), size, kind, dtype, seed);
     if (how != T_BASES) {
         c.base.resize(size);
@@ -287,7 +288,7 @@ void add_gap(unsigned shift, unsigned quotient)
     c.about = "a gap of " + std::to_string(quotient) + " << " + std::to_string(shift);
     c.out_size = 256;
     c.number = 0;
-    c.flags = 15;
+    c.flags = KERNEL_ALL_FLAGS;
     c.base.resize(256);
     c.in = {0xB2, 1, 0x25, 0x10};
     c.in.resize(LMC_BLOCK_HEADER_SIZE);

@@ -283,7 +283,8 @@ const BASE_BIT = 1;
 const OWN_BIT = 2;
 const QUANTISED_BIT = 4;
 const ZEROS_BIT = 8;
-const ALL_BITS = 15;
+const MATRIX_BIT = 16;
+const ALL_BITS = 31;
 
 export function isLmc(bytes) {
     return bytes.length >= 8 && sameBytes(bytes.subarray(0, 8), MAGIC);
@@ -796,6 +797,7 @@ const STORED = 0; // Layout
 const PLANES = 1;
 const QUANTISED = 2;
 const APART = 3;
+const MATRIX = 4;
 
 /**
  * Reads the header of a block, checks it, and skips its payload. number: in its run; size: what it has to decode to (null: any), mayPredict: whether
@@ -825,7 +827,7 @@ function readBlockHeader(input, { number, size, mayPredict, features }) {
     };
     unsupportedIf(![1, 2, 4, 8].includes(width), "Width of a block");
     unsupportedIf(header.order === 3, "Order of a block");
-    unsupportedIf(header.layout > APART, "Layout of a block");
+    unsupportedIf(header.layout > MATRIX, "Layout of a block");
     unsupportedIf((coding & 0x18) !== 0, "reserved bits of a block");
     header.size = header.n * width;
     corruptIf(size === null ? header.size < 1 || header.size > MOST_BLOCK : header.size !== size, "size of a block");
@@ -850,6 +852,10 @@ function readBlockHeader(input, { number, size, mayPredict, features }) {
         corruptIf(header.predicted || grouping !== 0, "fields that a block with zeros apart does not have");
         corruptIf(!(features & ZEROS_BIT), "a block with zeros apart in a file without that bit");
     }
+    if (header.layout === MATRIX) {
+        corruptIf(header.predicted || header.order === 0 || grouping !== 0, "fields that a block by rows and columns does not have");
+        corruptIf(!(features & MATRIX_BIT), "a block by rows and columns in a file without that bit");
+    }
     corruptIf(header.layout === QUANTISED && !(features & QUANTISED_BIT), "a quantised block in a file without that bit");
     corruptIf(grouping !== 0 && !(features & (BASE_BIT | OWN_BIT)), "classes in a file without the bits Base and Own");
     input.take(header.payloadSize);
@@ -872,6 +878,7 @@ function decodePayload(bytes, header, prediction, isOfBase, out) {
 
 function decodePlanes(input, header, prediction, out) {
     const { n, width, order } = header;
+    if (header.layout === MATRIX) prediction = readMatrix(input, header);
     const planes =
         header.layout === APART ? readApart(input, header)
         : header.grouping !== 0 ? readClasses(input, header, prediction)
@@ -882,7 +889,7 @@ function decodePlanes(input, header, prediction, out) {
         });
         return;
     }
-    if (!header.predicted) prediction = allocate(header.size);
+    if (!header.predicted && header.layout !== MATRIX) prediction = allocate(header.size);
     if (width === 8) putElements64(planes, order, dataOf(prediction), dataOf(out));
     else putElements(planes, order, prediction, out);
 }
@@ -974,6 +981,25 @@ function readApart(input, { n, width }) {
         const next = [0, 0];
         return kinds.map(kind => lists[kind][next[kind]++]);
     });
+}
+
+/** matrix.md: the prediction, by numbers of rows and columns. */
+function readMatrix(input, { n, width }) {
+    const [rowSize, first, shift] = [input.u32(), input.u32(), input.u8()];
+    corruptIf(rowSize < 1 || rowSize > n, "Row_Size");
+    corruptIf(first >= rowSize, "First");
+    corruptIf(shift >= 8 * width, "Shift");
+    const nRows = Math.floor((first + n - 1) / rowSize) + 1;
+    const [low, high, columns] = [readList(input, nRows), readList(input, nRows), readList(input, rowSize)];
+    const rows = Array.from(low, (byte, i) => byte + 256 * high[i]);
+    const largest = values => values.reduce((most, value) => Math.max(most, value), 0);
+    corruptIf(largest(rows) + largest(columns) >= 2 ** (8 * width - shift), "the sum of two numbers of rows and columns");
+    const prediction = allocate(n * width);
+    for (let i = 0; i < n; i++) {
+        let number = BigInt(rows[Math.floor((first + i) / rowSize)] + columns[(first + i) % rowSize]) << BigInt(shift);
+        for (let p = 0; p < width; p++, number >>= 8n) prediction[i * width + p] = Number(number & 255n);
+    }
+    return prediction;
 }
 
 /** Those of the numbers whose bit is set, in place. */

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A decoder of LMC files that have no bit of Incompatible, which checks all of a file: Decoder.new(bytes).decode gives its files. The numbers
-# of sections are those of lmc-format.md, from which alone this was written. SPDX-License-Identifier: MIT
+# A decoder of LMC files without a base and without quantised elements, which checks all of a file: Decoder.new(bytes).decode gives its files.
+# The numbers of sections are those of lmc-format.md; it was written from that and its companions alone. SPDX-License-Identifier: MIT
 require 'digest'
 
 class LmcError < StandardError # its message begins with the status
@@ -99,7 +99,7 @@ Cursor = Struct.new(:data, :at, :status) do
     mode = n >= 256 && nesting < 2 ? u8 : 0
     return bits(n) if mode.zero?
 
-    must(mode <= 20, "a mask of mode #{mode}") # gaps are for classes, which need a bit of Incompatible
+    must(mode <= 20, "a mask of mode #{mode}") # gaps are for classes, which need another bit of Incompatible
     packed = node(FROZEN[(mode - 1) / 2], 0, (n + 7) / 8, nesting + 1)
     padded(mode.even? ? packed.bytes.map { |byte| byte ^ 255 }.pack('C*') : packed, n)
   end
@@ -154,8 +154,8 @@ class Decoder
     algorithm, reserved, incompatible, base, reserved_too, sum = header.unpack('x10Ca5Q<x8a16a12V')
     must(crc(header[0, 60]) == sum, 'Header_CRC', :CHECKSUM)
     must(algorithm == 1 && reserved == "\0" * 5, 'Algorithm or reserved bytes of the header', :UNSUPPORTED)
-    must(incompatible & ~8 == 0, "bits of Incompatible: #{incompatible}", :UNSUPPORTED)
-    @zeros = incompatible == 8
+    must(incompatible & ~24 == 0, "bits of Incompatible: #{incompatible}", :UNSUPPORTED)
+    @zeros, @matrix = incompatible[3] == 1, incompatible[4] == 1
     must(base == "\0" * 16, 'a base without its bit')
     must(reserved_too == "\0" * 12, 'reserved bytes of the header', :UNSUPPORTED)
     last = nil # Kind of the section before
@@ -309,11 +309,11 @@ class Decoder
     must(sync == 0xB2, 'Sync')
     must(crc([number].pack('V') + head[0, 20]) == head_crc, 'Header_CRC', :CHECKSUM)
     order, predicted, layout = coding & 3, coding[2] == 1, coding >> 5
-    must([1, 2, 4, 8].include?(width) && order < 3 && layout < 4 && coding & 0x18 == 0, 'fields of a block', :UNSUPPORTED)
+    must([1, 2, 4, 8].include?(width) && order < 3 && layout < 5 && coding & 0x18 == 0, 'fields of a block', :UNSUPPORTED)
     must(n * width == bytes, 'N_Elements')
     must(predicted ? segments : payload_crc.zero?, 'Predicted or Payload_CRC')
-    must(layout != 2 && (layout < 3 || (@zeros && !predicted)) && grouping.zero?, 'Layout or Grouping without its bit')
-    must(layout.zero? ? size == bytes && coding.zero? : size < bytes && (order.positive? || !predicted), 'Coding or Payload_Size')
+    must([true, true, false, @zeros && !predicted, @matrix && !predicted][layout] && grouping.zero?, 'Layout or Grouping without its bit')
+    must(layout.zero? ? size == bytes && coding.zero? : size < bytes && (order.positive? || !(predicted || layout == 4)), 'Coding or Payload_Size')
     payload = Cursor.new(@in.take(size), 0)
     must(!predicted || crc(payload.data) == payload_crc, 'Payload_CRC', :CHECKSUM)
     data = layout.zero? ? payload.take(size) : planes(payload, n, width, order, layout, predicted ? predict(segments, from, bytes) : "\0" * bytes)
@@ -324,15 +324,22 @@ class Decoder
   end
 
   def planes(payload, n, width, order, layout, base) # 5.1
+    form = { 1 => 'C*', 2 => 'S<*', 4 => 'L<*', 8 => 'Q<*' }[width]
+    numbers = layout == 4 ? matrix(payload, n, width) : base.unpack(form)
     lists = layout == 3 ? apart(payload, n, width) : Array.new(width) { payload.list(n) }
     return lists[0] if width == 1 && order.zero?
 
-    Array.new(n) do |i|
-      r = b = 0
-      lists.each_with_index { |list, p| r |= list.getbyte(i) << 8 * p }
-      width.times { |p| b |= base.getbyte(i * width + p) << 8 * p }
-      [element(r, b, 8 * width, order)].pack('Q<')[0, width]
-    end.join
+    Array.new(n) { |i| element((0...width).sum { |p| lists[p].getbyte(i) << 8 * p }, numbers[i], 8 * width, order) }.pack(form)
+  end
+
+  def matrix(payload, n, width) # matrix.md: the predictions
+    size, first, shift = payload.u32, payload.u32, payload.u8
+    must(size.between?(1, n) && first < size && shift < 8 * width, 'Row_Size, First or Shift')
+    k = (first + n - 1) / size + 1
+    rows = payload.list(k).bytes.zip(payload.list(k).bytes).map { |low, high| low | high << 8 }
+    columns = payload.list(size).bytes
+    must(rows.max + columns.max < 2**(8 * width - shift), 'the sum of two numbers')
+    Array.new(n) { |i| rows[(first + i) / size] + columns[(first + i) % size] << shift }
   end
 
   def apart(payload, n, width) # zeros.md

@@ -17,6 +17,7 @@ enum Layout {
     Planes,
     Quantised,
     ZerosApart,
+    Matrix,
 }
 
 /// Order: what a residual means.
@@ -75,6 +76,7 @@ impl BlockHeader {
             1 => Layout::Planes,
             2 => Layout::Quantised,
             3 => Layout::ZerosApart,
+            4 => Layout::Matrix,
             _ => return Err(unsupported("Layout of a block")),
         };
         ensure(coding & 0x18 == 0, Status::Unsupported, "reserved bits of a block")?;
@@ -117,6 +119,10 @@ impl BlockHeader {
         } else if self.layout == Layout::ZerosApart {
             check(!self.predicted && !self.has_grouping(), "a prediction or Grouping of a block with zeros apart")?;
             check(features.zeros(), "a block with zeros apart without the bit Zeros")?;
+        } else if self.layout == Layout::Matrix {
+            check(!self.predicted && self.order != Order::None, "a prediction, or no Order, of a block by rows and columns")?;
+            check(!self.has_grouping(), "Grouping of a block by rows and columns")?;
+            check(features.matrix(), "a block by rows and columns without the bit Matrix")?;
         } else {
             check(self.order == Order::None && !self.has_grouping(), "Order or Grouping of a block without planes")?;
         }
@@ -142,6 +148,10 @@ impl BlockHeader {
         let bytes = match self.layout {
             Layout::Stored => payload.take(size)?.to_vec(),
             Layout::Planes => self.decode_planes(&mut payload, n, predicted)?,
+            Layout::Matrix => {
+                let prediction = prediction_by_rows(&mut payload, n, self.width)?;
+                self.decode_planes(&mut payload, n, Some(&prediction))?
+            }
             Layout::Quantised => quantised::decode(&mut payload, n, self.width, predicted)?,
             Layout::ZerosApart => {
                 let mask = mask_of_kinds(&mut payload, n)?;
@@ -205,6 +215,25 @@ impl BlockHeader {
         }
         Ok(planes)
     }
+}
+
+/// matrix.md: the prediction of `n` elements, by numbers of rows and columns.
+fn prediction_by_rows(payload: &mut Reader<'_>, n: usize, width: usize) -> Result<Vec<u8>> {
+    let (row_size, first, shift) = (payload.u32()? as usize, payload.u32()? as usize, u32::from(payload.u8()?));
+    check((1..=n).contains(&row_size), "Row_Size")?;
+    check(first < row_size, "First")?;
+    check((shift as usize) < 8 * width, "Shift")?;
+    let n_rows = (first + n - 1) / row_size + 1;
+    let (low, high, columns) = (list(payload, n_rows)?, list(payload, n_rows)?, list(payload, row_size)?);
+    let rows: Vec<u64> = low.iter().zip(&high).map(|(&low, &high)| u64::from(low) | u64::from(high) << 8).collect();
+    let largest = rows.iter().max().unwrap_or(&0) + u64::from(*columns.iter().max().unwrap_or(&0));
+    check(largest <= u64::MAX >> (64 - 8 * width) >> shift, "the sum of two numbers of rows and columns")?;
+    let mut bytes = Vec::with_capacity(n * width);
+    for i in first..first + n {
+        let number = (rows[i / row_size] + u64::from(columns[i % row_size])) << shift;
+        bytes.extend_from_slice(&number.to_le_bytes()[..width]);
+    }
+    Ok(bytes)
 }
 
 /// The key of an element by its prediction: the top byte of that, rotated left by one bit.

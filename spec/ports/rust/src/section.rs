@@ -17,7 +17,7 @@ pub(crate) struct Features(u64);
 
 impl Features {
     /// What blocks in memory may use.
-    pub const ALL: Features = Features(15);
+    pub const ALL: Features = Features(31);
 
     pub fn base(self) -> bool {
         self.0 & 1 != 0
@@ -33,6 +33,10 @@ impl Features {
 
     pub fn zeros(self) -> bool {
         self.0 & 8 != 0
+    }
+
+    pub fn matrix(self) -> bool {
+        self.0 & 16 != 0
     }
 }
 
