@@ -344,9 +344,11 @@ static void fill_products(uint8_t *dst, size_t n, size_t row_size, enum lmc_dtyp
 {
     const unsigned width = lmc_dtype_width(dtype), mantissa = dtype == LMC_F64   ? 52
                                                               : dtype == LMC_F16 ? 10
+                                                              : width == 1       ? 3
                                                                                  : 8 * width - 9;
     const uint64_t octave = (uint64_t)1 << mantissa, middle = dtype == LMC_F64   ? 1000
                                                               : dtype == LMC_F16 ? 8
+                                                              : width == 1       ? 4
                                                                                  : 100;
     uint64_t state = 5;
     size_t i;
