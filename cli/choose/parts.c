@@ -366,7 +366,7 @@ static void add_shifted(struct parts *p, const struct bytes *base, uint64_t star
 static void make_parts(struct parts *p, const struct bytes *file, const struct bytes *base,
                        struct shifts *s)
 {
-    const struct shift last = {file->size, file->size, (int64_t)(base->size - file->size)};
+    const struct shift last = {file->size, file->size, (int64_t)base->size - (int64_t)file->size};
     struct shift at = {0, 0, 0};
     uint64_t start = 0;
     if (s->n == 0 && file->size > MAX_BORDER) return;
