@@ -1738,7 +1738,7 @@ class Dump(Case):
             page = f.read()
         names = [name[:-4] for name in sorted(os.listdir(os.path.join(ROOT, "spec", "vectors", "valid"))) if name.endswith(".lmc")]
         seen = set()
-        for name in names[::1 if LONG else 12]:
+        for name in names[::1 if LONG else 9]:
             path = self.vector("valid", name)
             text, at = self.dump(path), 0
             self.assertNotIn("!!", text, name)
