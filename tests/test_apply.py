@@ -396,7 +396,7 @@ class Refusals(ApplyCase):
     def test_usage(self):
         self.make_chain(steps_of_file(2))
         for args in ((), ("d1",), ("-o", "x", "d1", "s0"), ("-c", "d1", "s0"), ("--base", "s0", "d1", "s0"), ("-r", "d1", "s0"), ("--rm", "d1", "s0"),
-                     ("--max", "d1", "s0"), ("--json", "d1", "s0"), ("-d", "d1", "s0"), ("--no-twins", "d1", "s0")):
+                     ("--max", "d1", "s0"), ("--npy", "d1", "s0"), ("-d", "d1", "s0"), ("--no-twins", "d1", "s0")):
             self.apply_refuses(*args, code=2, says="lmc: ")
         self.refuses("-d", "--trust-base", "d1", code=2)
 

@@ -147,7 +147,7 @@ int list_included(struct listing *l, const char *root, enum link_mode mode, uint
 {
     struct exclusion e = {o, (unsigned char *)zeroed(o->n_excluded + 1, 1)};
     const struct filter but = {is_excluded, &e};
-    const int code = list_filtered_tree(l, root, mode, most, &but);
+    const int code = list_filtered_tree(l, root, mode, most, o->n_excluded ? &but : NULL);
     for (size_t i = 0; i < o->n_excluded && code == CODE_OK && o->verbosity > 0; i++)
         if (!e.has_matched[i])
             say(root, "--exclude '%.300s' matches nothing in it", o->excluded[i]);
