@@ -158,23 +158,24 @@ static int take_match(struct arguments *a, const char *text)
     return fail_usage(a, "--match needs a pattern: %s", fault);
 }
 
+/* Adds a value of an option that can be given several times. */
+static int add_value(const char ***list, size_t *n, const char *text)
+{
+    *list = (const char **)resize((void *)*list, *n + 1, sizeof **list);
+    (*list)[(*n)++] = text;
+    return CODE_OK;
+}
+
 static int take_keep(struct arguments *a, const char *text)
 {
-    struct options *s = &a->o;
-    s->keep = (const char **)resize((void *)s->keep, s->n_keep + 1, sizeof *s->keep);
-    s->keep[s->n_keep++] = text;
-    return CODE_OK;
+    return add_value(&a->o.keep, &a->o.n_keep, text);
 }
 
 static int take_exclude(struct arguments *a, const char *text)
 {
-    struct options *const o = &a->o;
     const char *fault = find_pattern_fault(text, strlen(text));
     if (fault) return fail_usage(a, "--exclude needs a pattern: %s", fault);
-    o->excluded =
-        (const char **)resize((void *)o->excluded, o->n_excluded + 1, sizeof *o->excluded);
-    o->excluded[o->n_excluded++] = text;
-    return CODE_OK;
+    return add_value(&a->o.excluded, &a->o.n_excluded, text);
 }
 
 static int take_verbose(struct arguments *a, const char *text)

@@ -240,20 +240,22 @@ static double bits_per_element(uint64_t size, uint64_t n)
     return n ? 8.0 * (double)size / (double)n : 0.0;
 }
 
-/* role: -1: all */
-static struct diff_row sum_rows(const struct diff *d, int role, uint64_t *size)
+/* Adds a row to a sum, and its size to *size. What was removed takes nothing. */
+static void add_row(struct diff_row *sum, uint64_t *size, const struct diff_row *row)
+{
+    if (row->kind == DIFF_REMOVED) return;
+    sum->n += row->n;
+    sum->n_changed += row->n_changed;
+    sum->delta += row->delta;
+    sum->direct += row->direct;
+    *size += row->item->size;
+}
+
+static struct diff_row sum_rows(const struct diff *d, uint64_t *size)
 {
     struct diff_row sum = {0};
     *size = 0;
-    for (size_t i = 0; i < d->n_rows; i++)
-        if (d->rows[i].kind != DIFF_REMOVED &&
-            (role < 0 || (int)find_item_role(d->rows[i].item) == role)) {
-            sum.n += d->rows[i].n;
-            sum.n_changed += d->rows[i].n_changed;
-            sum.delta += d->rows[i].delta;
-            sum.direct += d->rows[i].direct;
-            *size += d->rows[i].item->size;
-        }
+    for (size_t i = 0; i < d->n_rows; i++) add_row(&sum, size, &d->rows[i]);
     return sum;
 }
 
@@ -276,12 +278,13 @@ static void print_diff_numbers(const struct diff_row *row, uint64_t size, int is
 static void print_roles(const struct diff *d, int is_narrow)
 {
     struct diff_row sums[N_ROLES] = {0};
-    uint64_t sizes[N_ROLES];
+    uint64_t sizes[N_ROLES] = {0};
     size_t n = 0;
-    for (int role = 0; role < N_ROLES; role++) {
-        sums[role] = sum_rows(d, role, &sizes[role]);
-        n += sizes[role] != 0;
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const enum role role = find_item_role(d->rows[i].item);
+        add_row(&sums[role], &sizes[role], &d->rows[i]);
     }
+    for (int role = 0; role < N_ROLES; role++) n += sizes[role] != 0;
     for (int role = 0; role < N_ROLES && n > 1; role++) {
         if (!sizes[role]) continue;
         printf("  %-*s ", is_narrow ? 17 : 36, "all");
@@ -294,7 +297,7 @@ static void print_diff(const struct diff *d, int is_narrow)
 {
     char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     uint64_t size;
-    struct diff_row sum = sum_rows(d, -1, &size);
+    struct diff_row sum = sum_rows(d, &size);
     size_t counts[DIFF_KINDS] = {0}, n;
     const char *separator = "";
     for (int i = 0; i < 2; i++) {
@@ -348,7 +351,7 @@ static void print_json_diff(struct diff *d, const struct rest_rows *rest)
 {
     struct json_writer w;
     uint64_t size;
-    const struct diff_row sum = sum_rows(d, -1, &size);
+    const struct diff_row sum = sum_rows(d, &size);
     init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
     begin_json(&w, "from", '{');
