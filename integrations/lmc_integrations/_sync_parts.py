@@ -2,7 +2,7 @@
 
 Each codes its tensors into a hidden directory that all of them share, and then adds a description of its part. All of this
 but the coding is done under the lock of the directory. Who finds all descriptions there writes the index, and renames the
-directory, so the version appears as a whole. A process that was killed can repeat its part at any time before that. The
+version, so it appears as a whole. A process that was killed can repeat its part at any time before that. The
 name of the directory is made of that of the run: so a part that a run has left is never joined with parts of another one.
 """
 
@@ -19,7 +19,7 @@ from ._core import printable
 from ._sync_codecs import SyncCorrupt, SyncError, make_digest, xxh3
 from ._sync_files import Tensor, locked, make_name, read_json, sync, write_json
 from ._sync_memory import Memory
-from ._sync_publish import PHASES, Publication, check_base, check_base_digest, code, describe, find_known, name_version, write_index
+from ._sync_publish import PHASES, Publication, check_base, check_base_digest, code, describe, find_known, name_version, show, write_index
 from ._sync_report import Clock, Report
 from ._sync_versions import LAYOUTS
 
@@ -39,11 +39,12 @@ def publish_part(args: Publication, part: Part) -> Report:
     clock, name = Clock(*PHASES), name_version(args)
     target = os.path.join(args.sync_dir, name)
     place = os.path.join(args.sync_dir, ".%s.%s.parts" % (name, xxh3(part.run.encode())))
-    stage = os.path.join(place, ".%d.%s.tmp" % (part.number, make_name()))
+    made, stage = os.path.join(place, name), os.path.join(place, "%d.%s.tmp" % (part.number, make_name()))
     check_base(args, new, old)
     os.makedirs(args.sync_dir, exist_ok=True)
     check_new(target)
     os.makedirs(stage)
+    os.makedirs(made, exist_ok=True)
     try:
         with ThreadPoolExecutor(args.threads) as pool:
             coded = code(args, new, old, find_known(args), pool, stage, clock)
@@ -53,26 +54,26 @@ def publish_part(args: Publication, part: Part) -> Report:
         described = {
             "how": how, "file": file,
             "tensors": [[t.name, t.dtype, t.shape, t.size, coded.new_sums[t.name], coded.old_sums[t.name]] for t in new.tensors.values()],
-            "payloads": [[t.name, size, digest] for t, size, digest in payloads],
+            "payloads": [[t.name, size, digest] for t, size, digest in payloads], "n_changed": coded.n_changed,
         }
         with locked(os.path.join(args.sync_dir, ".lock"), wait=True):
             check_new(target)
             with contextlib.suppress(FileNotFoundError):  # of this part, from before it was killed
                 os.unlink(name_description(place, part.number))
             if file:
-                os.rename(os.path.join(stage, "shard0"), os.path.join(place, file))
+                os.rename(os.path.join(stage, "shard0"), os.path.join(made, file))
             shutil.rmtree(stage)
-            sync(place)
+            sync(made)
             with clock.phase("write"):
                 write_json(name_description(place, part.number), described)
             found = [read_json(name_description(place, i)) for i in range(part.n)]
             there = [x for x in found if x is not None]
             if len(there) < part.n:
-                size = os.path.getsize(os.path.join(place, file)) if file else 0
-                said, changed, metrics = describe(new.tensors, [(file or "", *x) for x in payloads], size)
+                size = os.path.getsize(os.path.join(made, file)) if file else 0
+                said, changed, metrics = describe(new.tensors, [(file or "", *x) for x in payloads], size, coded.n_changed)
                 said = "part %d, %d of %d are there: %s" % (part.number, len(there), part.n, said)
             else:
-                said, changed, metrics = join(args, place, target, there, how)
+                said, changed, metrics = join(args, place, target, there, how, clock)
                 clean(args)
     except FileNotFoundError:
         check_new(target)  # another process has renamed the directory meanwhile
@@ -94,15 +95,17 @@ def name_file(args: Publication, part: Part) -> str:
 
 
 def name_description(place: str, number: int) -> str:
-    return os.path.join(place, ".part-%d.json" % number)
+    return os.path.join(place, "part-%d.json" % number)
 
 
-def join(args: Publication, place: str, target: str, parts: list[dict[str, Any]], how: list[Any]) -> tuple[str, list[str], dict[str, Any]]:
+def join(args: Publication, place: str, target: str, parts: list[dict[str, Any]], how: list[Any],
+         clock: Clock) -> tuple[str, list[str], dict[str, Any]]:
     """Makes the version. If it is killed, whoever repeats a part does it again."""
     tensors: dict[str, Tensor] = {}
     new_sums: dict[str, str] = {}
     old_sums: dict[str, str] = {}
     payloads: list[tuple[str, Tensor, int, str]] = []
+    n_changed = 0
     for number, x in enumerate(parts):
         if x.get("how") != how:
             raise SyncError("part %d was published with other arguments: %s, not %s" % (number, x.get("how"), how))
@@ -112,23 +115,19 @@ def join(args: Publication, place: str, target: str, parts: list[dict[str, Any]]
                     raise SyncError("tensor %s is in two parts, one of them %d" % (ascii(name), number))
                 tensors[name] = Tensor("", name, dtype, shape, 0, size)
             payloads += [(x["file"], tensors[name], size, digest) for name, size, digest in x["payloads"]]
+            n_changed += x["n_changed"]
         except (KeyError, TypeError, ValueError) as error:
             raise SyncCorrupt("%s: %s" % (name_description(place, number), error))
     base_digest = check_base_digest("the base", make_digest(tensors, old_sums), find_known(args))
     files = sorted({file for file, _, _, _ in payloads})
-    write_index(args, place, files, payloads, make_digest(tensors, new_sums), base_digest)
-    os.rename(place, target)
-    sync(args.sync_dir)
-    for number in range(len(parts)):
-        os.unlink(name_description(target, number))
-    for left in os.listdir(target):
-        if left.endswith(".tmp"):  # of killed processes
-            shutil.rmtree(os.path.join(target, left), ignore_errors=True)
-    return describe(tensors, payloads, sum(os.path.getsize(os.path.join(target, f)) for f in files))
+    made = os.path.join(place, os.path.basename(target))
+    write_index(args, made, files, payloads, make_digest(tensors, new_sums), base_digest)
+    show(args, made, target, clock)
+    return describe(tensors, payloads, sum(os.path.getsize(os.path.join(target, f)) for f in files), n_changed)
 
 
 def clean(args: Publication) -> None:
-    """Removes parts that other runs have left, of this version and of earlier ones."""
+    """Removes what is left of this version and of earlier ones, by this run and by others."""
     for other in os.listdir(args.sync_dir):
         found = re.fullmatch(r"\.%s\.[0-9a-f]+\.parts" % LAYOUTS[args.layout][1], other)
         if found and int(found[1]) <= args.version:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ._sync_codecs import Bytes
 
 PHASES = ("read", "compare", "code", "write")
+COMPARED = 1 << 20  # bytes: a part of two tensors that stays in a cache
 ENCODINGS = {"lmc": "prediction", "zstd": "xor"}
 Payload = tuple[Tensor, "bytes | bytearray", str]  # a changed tensor, its payload, the checksum of its new bytes
 
@@ -103,12 +105,14 @@ class Publication(NamedTuple):
     compression: str
     layout: str
     threads: int
+    after_write: Callable[[str], object] | None = None
 
 
 def publish(args: Publication) -> Report:
     clock = Clock(*PHASES)
     name = name_version(args)
-    target, stage = os.path.join(args.sync_dir, name), os.path.join(args.sync_dir, ".%s.%s.tmp" % (name, make_name()))
+    target, hidden = os.path.join(args.sync_dir, name), os.path.join(args.sync_dir, ".%s.%s.tmp" % (name, make_name()))
+    stage = os.path.join(hidden, name)
     os.makedirs(args.sync_dir, exist_ok=True)
     with locked(os.path.join(args.sync_dir, ".lock"), wait=False) as is_locked, ThreadPoolExecutor(args.threads) as pool:
         if os.path.lexists(target):
@@ -117,7 +121,7 @@ def publish(args: Publication) -> Report:
             if re.fullmatch(r"\.(weight_)?v\d+(\.[0-9a-f]+)?\.tmp", other):
                 shutil.rmtree(os.path.join(args.sync_dir, other), ignore_errors=True)
         try:
-            os.mkdir(stage)
+            os.makedirs(stage)
             if args.base is not None:
                 with open_tensors(args.new_dir) as new, open_tensors(args.base) as old:
                     said, changed, metrics = write_delta(args, new, old, pool, stage, clock)
@@ -125,19 +129,26 @@ def publish(args: Publication) -> Report:
                 raise SyncError("a full version has a configuration and a tokenizer, too: publish it from a directory, or name what the tensors build on: base=")
             else:
                 said, changed, metrics = publish_full(args, args.new_dir, pool, stage, clock)
-            sync(stage)
-            try:
-                os.rename(stage, target)
-            except OSError as error:
-                if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                    raise SyncError("%s is there already: another process has published it" % target)
-                raise
-        except BaseException:
-            shutil.rmtree(stage, ignore_errors=True)
-            raise
-        sync(args.sync_dir)
+            show(args, stage, target, clock)
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
     metrics = {"version": args.version, "base_version": None if args.base is None else args.base_version, **metrics, "seconds": clock.seconds()}
     return Report(printable("%s: %s" % (target, said)), changed, metrics)
+
+
+def show(args: Publication, stage: str, target: str, clock: Clock) -> None:
+    """Renames a version that is complete, so that receivers see it. If the caller's function fails, they never do."""
+    sync(stage)
+    if args.after_write:
+        with clock.phase("after_write"):
+            args.after_write(stage)
+    try:
+        os.rename(stage, target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise SyncError("%s is there already: another process has published it" % target)
+        raise
+    sync(args.sync_dir)
 
 
 def name_version(args: Publication) -> str:
@@ -182,7 +193,8 @@ def publish_full(args: Publication, new_dir: str, pool: ThreadPoolExecutor, stag
                    {"version": "%06d" % args.version, "digest": make_digest(new.tensors, sums), "checksum_format": args.checksum,
                     "checksums": {n: checksums[n] for n in new.tensors}, "headers": others})
         size = sum(t.size for t in new.tensors.values())
-        metrics = {"tensors": len(new.tensors), "tensors_changed": len(new.tensors), "bytes": size, "bytes_changed": size, "bytes_published": size}
+        metrics = {"tensors": len(new.tensors), "tensors_changed": len(new.tensors), "bytes": size, "bytes_changed": size, "bytes_published": size,
+                   "share_changed": 1.0}
         return "full, %d tensors, %d bytes" % (len(new.tensors), size), sorted(new.tensors), metrics
 
 
@@ -196,14 +208,16 @@ def write_delta(args: Publication, new: Checkpoint | Memory, old: Checkpoint | M
     files = name_shards(args, stage, len(coded.shards))
     payloads = [(file, t, size, digest) for file, written in zip(files, coded.shards) for t, size, digest in written]
     write_index(args, stage, files, payloads, make_digest(new.tensors, coded.new_sums), base_digest)
-    return describe(new.tensors, payloads, sum(os.path.getsize(os.path.join(stage, f)) for f in files))
+    return describe(new.tensors, payloads, sum(os.path.getsize(os.path.join(stage, f)) for f in files), coded.n_changed)
 
 
-def describe(tensors: dict[str, Tensor], payloads: list[tuple[str, Tensor, int, str]], packed: int) -> tuple[str, list[str], dict[str, Any]]:
+def describe(tensors: dict[str, Tensor], payloads: list[tuple[str, Tensor, int, str]], packed: int,
+             n_changed: int) -> tuple[str, list[str], dict[str, Any]]:
     """What to say of a delta: a text, the names of the tensors that changed, and numbers."""
     size = sum(t.size for t in tensors.values())
     metrics = {"tensors": len(tensors), "tensors_changed": len(payloads), "bytes": size,
-               "bytes_changed": sum(t.size for _, t, _, _ in payloads), "bytes_published": packed}
+               "bytes_changed": sum(t.size for _, t, _, _ in payloads), "bytes_published": packed,
+               "share_changed": n_changed / max(1, sum(math.prod(t.shape) for t in tensors.values()))}
     said = "%d of %d tensors changed, %d bytes as %d, %.2fx" % (len(payloads), len(tensors), size, packed, size / max(packed, 1))
     return said, sorted(t.name for _, t, _, _ in payloads), metrics
 
@@ -231,6 +245,7 @@ class Coded(NamedTuple):
     shards: list[list[tuple[Tensor, int, str]]]
     new_sums: dict[str, str]
     old_sums: dict[str, str]
+    n_changed: int  # elements
 
 
 def code(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory, known: Version | None, pool: ThreadPoolExecutor, stage: str,
@@ -238,6 +253,7 @@ def code(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory, 
     codec, checksum, scratch = find_codec("publish", args.compression, ENCODINGS[args.compression]), find_checksum(args.checksum), Scratch()
     new_sums: dict[str, str] = {}
     old_sums: dict[str, str] = {}
+    changed: dict[str, int] = {}
 
     def encode(t: Tensor) -> Payload | None:
         with clock.phase("read"):
@@ -247,8 +263,8 @@ def code(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory, 
             new_sums[t.name], old_sums[t.name] = xxh3(now), xxh3(before)
             if known is not None and not known.check(t.name, before, old_sums[t.name]):
                 raise SyncWrongBase("%s is not version %d as it was published: tensor %s differs" % (old.directory, known.number, ascii(t.name)))
-            if new_sums[t.name] == old_sums[t.name] and all(np.array_equal(now[i:i + COPY_SIZE], before[i:i + COPY_SIZE])
-                                                            for i in range(0, t.size, COPY_SIZE)):
+            changed[t.name] = count_changed(t, now, before)
+            if not changed[t.name]:
                 return None
             digest = new_sums[t.name] if checksum is xxh3 else checksum(now)
         with clock.phase("code"):
@@ -262,7 +278,14 @@ def code(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory, 
             shards.append(written)
     new.check_unchanged()
     old.check_unchanged()
-    return Coded(shards, new_sums, old_sums)
+    return Coded(shards, new_sums, old_sums, sum(changed.values()))
+
+
+def count_changed(t: Tensor, now: Bytes, before: Bytes) -> int:
+    """Elements whose bits differ."""
+    width = t.size // max(1, math.prod(t.shape))
+    words = "u%d" % width if width in (1, 2, 4, 8) and width * math.prod(t.shape) == t.size else "u1"
+    return sum(int(np.count_nonzero(now[i:i + COMPARED].view(words) != before[i:i + COMPARED].view(words))) for i in range(0, t.size, COMPARED))
 
 
 def check_base(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory) -> str | None:

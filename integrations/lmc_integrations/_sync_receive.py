@@ -49,13 +49,14 @@ class Request(NamedTuple):
     base: str | None
     threads: int
     storage_options: dict[str, Any] | None = None  # of fsspec, if sync_dir is a URL
+    before_read: Callable[[str, int | None], object] | None = None
 
 
 @contextlib.contextmanager
 def receiving(args: Request) -> Iterator[tuple[int, Report]]:
     """Brings args.local_dir to a version. Yields (the version, a report); until the caller goes on, no other receiver changes
     the directory, if its file system has locks."""
-    if not is_url(args.sync_dir) and not os.path.isdir(args.sync_dir):
+    if not args.before_read and not is_url(args.sync_dir) and not os.path.isdir(args.sync_dir):
         raise SyncError("%s is no directory" % args.sync_dir)
     state_dir = os.path.join(args.local_dir, STATE_DIR)
     os.makedirs(state_dir, exist_ok=True)
@@ -94,6 +95,9 @@ def bring(args: Request, state_dir: str, is_locked: bool, clock: Clock) -> tuple
         said.append("%s: a killed receive had changed nothing yet" % args.local_dir)
     if have is None and list_files(args.local_dir):
         raise SyncError("%s holds files, and no %s says which version: name an empty directory" % (args.local_dir, state_path))
+    if args.before_read:
+        with clock.phase("before_read"):
+            args.before_read(args.sync_dir, args.version)
     if not is_url(args.sync_dir):
         return bring_from(args, state_dir, state, have, said, clock)
     mirror = os.path.join(state_dir, "stage-%s-remote" % make_name())

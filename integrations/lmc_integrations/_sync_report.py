@@ -40,7 +40,7 @@ class Clock:
         finally:
             seconds = time.perf_counter() - start
             with self.lock:
-                self.phases[name] += seconds
+                self.phases[name] = self.phases.get(name, 0.0) + seconds
 
     def seconds(self) -> dict[str, float]:
         found = {**self.phases, "total": time.perf_counter() - self.start}

@@ -72,7 +72,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import _sync_parts, _sync_publish, _sync_receive
@@ -101,6 +101,7 @@ def publish(
     layout: str = "slime",
     threads: int | None = None,
     part: tuple[int, int, str] | None = None,
+    after_write: Callable[[str], object] | None = None,
 ) -> Report:
     """Writes a version to sync_dir, full without base. base: the checkpoint of receivers, of base_version (None: version - 1). Returns a
     report: a text with `changed`, the names of the tensors that changed, and `metrics`.
@@ -111,6 +112,10 @@ def publish(
     part: (number, how many, run): this process has only some of the tensors, and others have the rest, each under its number from 0 on.
     The version appears, as a whole, when the last part is there. run: a text that is the same in all processes, and another one in each
     attempt (a random number that one of them has sent to the others). A process that failed may repeat its part.
+
+    after_write: is called with the directory of the version when that is complete and synced, and before receivers see it: for example
+    to upload() it. It has the name of the version, and is renamed afterwards. If the function raises an error, no version appears, and
+    publish can be repeated. With part=, who finds the last part calls it.
 
     checksum: "xxh3-128", "adler32" or "blake3". compression: "lmc" or "zstd". layout: "slime" or "skyrl". Raises SyncError.
     """
@@ -125,7 +130,8 @@ def publish(
     new = Memory(new_dir, "the tensors") if isinstance(new_dir, Mapping) else os.fspath(new_dir)
     old = Memory(base, "the base") if isinstance(base, Mapping) else None if base is None else os.fspath(base)
     publication = Publication(new_dir=new, sync_dir=os.fspath(sync_dir), version=version, base=old, base_version=base_version,
-                              checksum=checksum, compression=compression, layout=layout, threads=count_threads(threads))
+                              checksum=checksum, compression=compression, layout=layout, threads=count_threads(threads),
+                              after_write=after_write)
     if part is None:
         return _sync_publish.publish(publication)
     number, n, run = part
@@ -142,12 +148,17 @@ def receive(
     base: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     storage_options: dict[str, Any] | None = None,
+    before_read: Callable[[str, int | None], object] | None = None,
 ) -> Report:
     """Brings local_dir to a version, the newest by default. Load its files only after this has returned. base: version 0, if local_dir is
     empty and no full version was published. Returns a report: a text with `changed`, the names of the tensors of which the new versions
-    have new values, and `metrics`. sync_dir may be a URL of fsspec, with its storage_options, to which upload() copies versions. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir has then not changed."""
+    have new values, and `metrics`. sync_dir may be a URL of fsspec, with its storage_options, to which upload() copies versions.
+
+    before_read: is called with sync_dir and version before versions are looked for, by one process of a machine at a time: for example to
+    bring files there. Its errors are passed on. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir has then not changed."""
     return _sync_receive.receive(Request(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
-                                       base=None if base is None else os.fspath(base), threads=count_threads(threads), storage_options=storage_options))
+                                       base=None if base is None else os.fspath(base), threads=count_threads(threads), storage_options=storage_options,
+                                       before_read=before_read))
 
 
 # ---- command ----

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from lmc_integrations import _sync_memory, weight_sync
+from lmc_integrations import _sync_files, _sync_memory, weight_sync
 from lmc_integrations.weight_sync import SyncError, SyncWrongBase, publish, receive
 from safetensors.torch import load_file, save_file
 
@@ -86,6 +86,18 @@ def test_what_is_refused(tmp_path, steps):
     assert sorted(p.name for p in sync.iterdir()) == [".lock", "weight_v000001"]
 
 
+def test_several_versions_are_written_once(monkeypatch, tmp_path, steps):
+    """A late receiver applies them in memory, one after another; in between nothing is written."""
+    first, second, third = steps
+    publish(second, tmp_path / "sync", version=1, base=first)
+    publish(third, tmp_path / "sync", version=2, base=second)
+    written, real = [], _sync_files.write_at
+    monkeypatch.setattr(_sync_files, "write_at", lambda f, data, offset: (written.append(data.size), real(f, data, offset)))
+    said = receive(tmp_path / "sync", tmp_path / "local", base=tmp_path / "0")
+    assert said.metrics["versions"] == 2 and same(load_file(tmp_path / "local/model.safetensors"), third)
+    assert sum(written) == sum((tmp_path / "0" / x).stat().st_size for x in ("model.safetensors", "config.json"))
+
+
 def test_metrics(tmp_path, steps):
     first, second, third = steps
     sync, local = tmp_path / "sync", tmp_path / "local"
@@ -96,11 +108,12 @@ def test_metrics(tmp_path, steps):
     assert said.metrics == {
         "version": 1, "base_version": 0, "tensors": 6, "tensors_changed": 2, "bytes": size,
         "bytes_changed": second["embed"].nbytes + second["scale"].nbytes, "bytes_published": published,
+        "share_changed": sum(int((second[x] != first[x]).sum()) for x in ("embed", "scale")) / sum(t.numel() for t in first.values()),
     }  # fmt: skip
     assert seconds.keys() == {"read", "compare", "code", "write", "total"} and all(x > 0 for x in seconds.values())
     publish(third, sync, version=2, base=second)
     full = publish(tmp_path / "0", tmp_path / "full", version=1)
-    assert full.metrics["bytes_published"] == size == full.metrics["bytes"] and full.metrics["base_version"] is None and len(full.changed) == 6
+    assert full.metrics["bytes_published"] == size == full.metrics["bytes"] and full.metrics["base_version"] is None and full.metrics["share_changed"] == 1 and len(full.changed) == 6
     got = receive(sync, local, base=tmp_path / "0")
     assert (got.metrics["version"], got.metrics["from_version"], got.metrics["versions"], got.metrics["tensors_changed"]) == (2, None, 2, 6)
     assert 0 < got.metrics["bytes_received"] and got.metrics["seconds"].keys() == {"read", "apply", "write", "total"}

@@ -66,6 +66,28 @@ def test_parts(tmp_path, steps, layout, compression):
     assert whole.changed == said.changed and whole.metrics["bytes_changed"] == said.metrics["bytes_changed"]
 
 
+def test_after_write(tmp_path, steps):
+    """Who finds the last part calls it, before the version appears; what it raises leaves no version, and the part is repeated."""
+    sync, seen = tmp_path / "sync", []
+
+    def look(path):
+        seen.append(sorted(os.listdir(path)))
+        assert os.path.basename(path) == "weight_v000001" and not (sync / "weight_v000001").exists()
+        if len(seen) == 1:
+            raise FileNotFoundError("no bucket")
+
+    put(sync, steps, 1, 2, after_write=look), put(sync, steps, 1, 0, after_write=look)
+    assert not seen
+    with pytest.raises(FileNotFoundError, match="no bucket"):
+        put(sync, steps, 1, 1, after_write=look)
+    assert not (sync / "weight_v000001").exists()
+    said = put(sync, steps, 1, 1, after_write=look)
+    assert seen[0] == seen[1] == sorted(os.listdir(sync / "weight_v000001")) and said.metrics["seconds"]["after_write"] > 0
+    check(tmp_path, steps, 1)
+    changed = sum(int((steps[1][x] != t).sum()) for x, t in steps[0].items())
+    assert said.metrics["share_changed"] == changed / sum(t.numel() for t in steps[0].values())
+
+
 def test_at_once(tmp_path, steps):
     sync, said = tmp_path / "sync", []
     for version in (1, 2):

@@ -90,6 +90,43 @@ def test_what_is_not_finished(tmp_path, store, steps):
     assert is_at(local, steps[2])
 
 
+def test_hooks(tmp_path, store, steps):
+    """Trainer and engine have no directory in common: after_write uploads, before_read downloads."""
+    sync, host, local = tmp_path / "own", tmp_path / "host", tmp_path / "local"
+
+    def put(path):
+        assert not (sync / os.path.basename(path)).exists()
+        return upload(path, URL)
+
+    def get(path, version):
+        store.get(f"/test_sync_remote/weight_v{version:06d}", f"{path}/", recursive=True)
+
+    def fail(*unused):
+        raise ConnectionError("the store is gone")
+
+    for compression, base in (("lmc", tmp_path / "0"), ("zstd", tmp_path / "1")):
+        version = int(base.name) + 1
+        how = {"version": version, "base": base, "compression": compression}
+        with pytest.raises(ConnectionError, match="the store is gone"):
+            publish(tmp_path / str(version), sync, after_write=fail, **how)
+        assert len(os.listdir(sync)) == version  # the lock, and versions before
+        said = publish(tmp_path / str(version), sync, after_write=put, **how)
+        assert said.metrics["seconds"]["after_write"] > 0 and store.exists(f"/test_sync_remote/weight_v{version:06d}/model.safetensors.index.json")
+        before = load_file(local / "model.safetensors") if version > 1 else None
+        with pytest.raises(ConnectionError, match="the store is gone"):
+            receive(host, local, base=tmp_path / "0", before_read=fail)
+        assert before is None or is_at(local, before)
+        with pytest.raises(SyncWrongBase if version > 1 else FileNotFoundError, match="host|version 2 is missing"):
+            receive(host, local, version=version, base=tmp_path / "0", before_read=lambda *unused: None)
+        host.mkdir(exist_ok=True)
+        said = receive(host, local, version=version, base=tmp_path / "0", before_read=get)
+        assert is_at(local, steps[version]) and said.metrics["seconds"]["before_read"] > 0
+    full = publish(tmp_path / "3", sync, version=3, after_write=put)
+    assert full.metrics["seconds"]["after_write"] > 0 and full.metrics["share_changed"] == 1
+    receive(URL, local, before_read=lambda place, version: upload(tmp_path / "sync/weight_v000004", place))
+    assert is_at(local, steps[4])
+
+
 def test_faults(monkeypatch, tmp_path, store, steps):
     local = tmp_path / "local"
     with pytest.raises(SyncError, match="not the directory of a version"):
