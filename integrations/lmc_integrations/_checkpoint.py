@@ -8,9 +8,10 @@ import re
 import threading
 from collections import deque
 
-from lmc_codec import LMCError, Reader
+from lmc_codec import LMCError, Reader, probe
 
-from ._core import decode_on_gpu, look_at, printable, take_base
+from ._core import decode_on_gpu, printable, take_base
+from ._stores import Folder, is_url, open_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,113 +26,129 @@ SINGLE = ("model.safetensors", "model.safetensors.lmc", "model.lmc")  # a checkp
 AHEAD = 1 << 30  # bytes of decoded tensors that may wait; one tensor may always wait
 
 
-def find_files(path: str | os.PathLike[str]) -> list[str]:
+def find_files(path: str | os.PathLike[str], options: dict[str, Any] | None = None) -> list[str]:
     """The LMC files of a checkpoint. path: an LMC file, or a directory: then those that its index names
     (model-1.safetensors is model-1.safetensors.lmc or model-1.lmc), or all without an index. A directory with a second
-    checkpoint is refused: neither names nor times say which of the two is meant."""
+    checkpoint is refused: neither names nor times say which of the two is meant. Both may be URLs; options: of fsspec."""
     path = os.fspath(path)
-    if not os.path.isdir(path):
-        return [path]
-    index = os.path.join(path, INDEX)
-    if not os.path.exists(index):
-        files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(".lmc"))
-        if not files:
-            raise FileNotFoundError(f"{printable(path)}: no LMC files (*.lmc): `lmc model.safetensors` makes one")
-        plain = [os.path.join(path, name) for name in sorted(os.listdir(path)) if PLAIN.fullmatch(name)]
-        others = set(filter(os.path.exists, plain)).difference(map(_find_twin, files))
+    folder = open_folder(path, options)
+    return [path] if folder is None else _find_in(folder, options)
+
+
+def _find_in(folder: Folder, options: dict[str, Any] | None) -> list[str]:
+    if INDEX not in folder.names:
+        names = [name for name in folder.names if name.endswith(".lmc")]
+        if not names:
+            raise FileNotFoundError(f"{printable(folder.path)}: no LMC files (*.lmc): `lmc model.safetensors` makes one")
+        others = {name for name in folder.names if PLAIN.fullmatch(name)}.difference(_find_twin(folder, name) for name in names)
         if others:
-            raise _two_checkpoints(files[0], min(others))
-        return files
-    names = set(_read_weight_map(index).values())
-    files = [_find_shard(path, name) for name in sorted(names)]
+            raise _two_checkpoints(folder.join(names[0]), folder.join(min(others)))
+        return [folder.join(name) for name in names]
+    wanted = set(_read_weight_map(folder).values())
+    names = [_find_shard(folder, name, options) for name in sorted(wanted)]
     for name in SINGLE:
-        other = os.path.join(path, name)
-        if os.path.exists(other) and name not in names and other not in files:
-            raise _two_checkpoints(index, other)
-    return files
+        if name in folder.names and name not in wanted and name not in names:
+            raise _two_checkpoints(folder.join(INDEX), folder.join(name))
+    return [folder.join(name) for name in names]
 
 
 def _two_checkpoints(a: str, b: str) -> LMCError:
-    a, b = sorted((a, b), key=os.path.getmtime)
-    return LMCError(f"{a} and {b} (written later) are of two checkpoints: remove the one that is out of date")
+    when = ""
+    if not is_url(a):
+        a, b = sorted((a, b), key=os.path.getmtime)
+        when = " (written later)"
+    return LMCError(f"{a} and {b}{when} are of two checkpoints: remove the one that is out of date")
 
 
-def _find_twin(file: str) -> str | None:
+def _find_twin(folder: Folder, file: str) -> str | None:
     """The safetensors file beside an LMC file that has its name."""
     name = file.removesuffix(".lmc").removesuffix(".safetensors") + ".safetensors"
-    return name if name != file and os.path.exists(name) else None
+    return name if name != file and name in folder.names else None
 
 
-def _read_weight_map(index: str) -> dict[str, str]:
-    with open(index, "rb") as file:
-        found = json.load(file).get("weight_map")
+def _read_weight_map(folder: Folder) -> dict[str, str]:
+    found = json.loads(folder.read(INDEX)).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
-        raise ValueError(f"{printable(index)}: no weight_map that names a file for each tensor")
+        raise ValueError(f"{printable(folder.join(INDEX))}: no weight_map that names a file for each tensor")
     return found
 
 
-def _find_shard(directory: str, name: str) -> str:
+def _find_shard(folder: Folder, name: str, options: dict[str, Any] | None) -> str:
     if os.path.basename(name) != name:
-        raise ValueError(f"{printable(os.path.join(directory, INDEX))}: {name!r} is not a file's name")
+        raise ValueError(f"{printable(folder.join(INDEX))}: {name!r} is not a file's name")
     stem = name.removesuffix(".lmc").removesuffix(".safetensors")
-    files = [os.path.join(directory, stem + suffix) for suffix in (".safetensors.lmc", ".lmc")]
-    found = {file: look_at(file) for file in files if os.path.exists(file)}
-    if len({None if x is None else x.fingerprint for x in found.values()}) > 1:
-        raise _two_checkpoints(*files)
-    if found:
-        return next(iter(found))
-    raise FileNotFoundError(printable(f"{directory}: {INDEX} names {name}, and there is no {name}.lmc"))
+    files = [file for file in (stem + ".safetensors.lmc", stem + ".lmc") if file in folder.names]
+    if not files:
+        raise FileNotFoundError(printable(f"{folder.path}: {INDEX} names {name}, and there is no {name}.lmc"))
+    if len(files) == 2 and len({_look_at(folder.join(file), options) for file in files}) > 1:
+        raise _two_checkpoints(*map(folder.join, files))
+    return files[0]
 
 
-def _find_base(file: str, base: Any) -> Any:
+def _look_at(file: str, options: dict[str, Any] | None) -> bytes | None:
+    """The fingerprint; None: it is no LMC file, or not whole."""
+    try:
+        return probe(file, storage_options=options).fingerprint
+    except LMCError:
+        return None
+
+
+def _find_base(file: str, base: Any, options: dict[str, Any] | None) -> Any:
     """If base is a directory: its file of the same name, in LMC or not."""
-    if not isinstance(base, (str, os.PathLike)) or not os.path.isdir(base):
-        return base
-    name = os.path.basename(file)
-    for candidate in (name, name.removesuffix(".lmc"), name.removesuffix(".lmc") + ".safetensors"):
-        if os.path.exists(os.path.join(base, candidate)):
-            return os.path.join(base, candidate)
-    raise FileNotFoundError(printable(f"{os.fspath(base)}: no {name}, which {file} is a delta of"))
+    folder = open_folder(os.fspath(base), options) if isinstance(base, (str, os.PathLike)) else None
+    if folder is not None:
+        name = os.path.basename(file)
+        names = (name, name.removesuffix(".lmc"), name.removesuffix(".lmc") + ".safetensors")
+        found = next((x for x in names if x in folder.names), None)
+        if found is None:
+            raise FileNotFoundError(printable(f"{folder.path}: no {name}, which {file} is a delta of"))
+        base = folder.join(found)
+    return base
 
 
 class Checkpoint:
-    """Opens all files of a checkpoint, and finds tensors by name. base: a checkpoint, if this is a delta against it."""
+    """Opens all files of a checkpoint, and finds tensors by name. base: a checkpoint, if this is a delta against it. Both are
+    files or directories, or URLs of them; storage_options: for URLs."""
 
-    def __init__(self, path: str | os.PathLike[str], *, base: Any = None, threads: int | None = None):
+    def __init__(
+        self, path: str | os.PathLike[str], *, base: Any = None, threads: int | None = None, storage_options: dict[str, Any] | None = None
+    ):
         self.path = os.fspath(path)
+        self.folder = open_folder(self.path, storage_options)
         self.readers: list[Reader] = []
         #: The reader of each tensor, in the order of the files.
         self.tensors: dict[str, Reader] = {}
         try:
-            files = find_files(path)
+            files = [self.path] if self.folder is None else _find_in(self.folder, storage_options)
             for file in files:
-                delta_of = None if base is None else _find_base(file, base)
-                reader = Reader(file, base=delta_of, threads=threads, framework="torch")
+                delta_of = None if base is None else _find_base(file, base, storage_options)
+                options = storage_options if is_url(file) else None
+                reader = Reader(file, base=delta_of, threads=threads, framework="torch", storage_options=options)
                 self.readers.append(reader)
                 for name in reader:
                     if name in self.tensors:
                         raise LMCError(f"{file}: tensor {name!r} is in {self.tensors[name].name}, too")
                     self.tensors[name] = reader
-            self._check_index()
-            if os.path.isdir(path):
-                self._check_twins(files, threads)
+            if self.folder is not None:
+                self._check_index(self.folder)
+                self._check_twins(self.folder, files, threads)
         except BaseException:
             self.close()
             raise
 
-    def _check_index(self) -> None:
-        index = os.path.join(self.path, INDEX)
-        if os.path.exists(index):
-            missing = sorted(_read_weight_map(index).keys() - self.tensors.keys())
+    def _check_index(self, folder: Folder) -> None:
+        if INDEX in folder.names:
+            missing = sorted(_read_weight_map(folder).keys() - self.tensors.keys())
             if missing:
-                raise LMCError(f"{index} names tensor {missing[0]!r}, which no file has: not all of it is there")
+                raise LMCError(f"{folder.join(INDEX)} names tensor {missing[0]!r}, which no file has: not all of it is there")
 
-    def _check_twins(self, files: list[str], threads: int | None) -> None:
+    def _check_twins(self, folder: Folder, files: list[str], threads: int | None) -> None:
         """A safetensors file beside its LMC file must have the same tensors: all of it is read."""
         for file, reader in zip(files, self.readers):
-            twin = _find_twin(file)
-            if twin is None:
+            name = _find_twin(folder, os.path.basename(file))
+            if name is None:
                 continue
+            twin = folder.join(name)
             try:
                 found = getattr(take_base(twin, threads), "fingerprint", None)
             except (LMCError, OSError) as error:

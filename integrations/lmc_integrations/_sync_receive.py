@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ._core import printable
+from ._stores import is_url
 from ._sync_codecs import SyncCorrupt, SyncError, SyncReadError, SyncWrongBase, make_digest, xxh3
 from ._sync_files import (
     INDEX,
@@ -29,7 +30,7 @@ from ._sync_files import (
     sync,
     write_json,
 )
-from ._sync_remote import fetch, is_url
+from ._sync_remote import fetch
 from ._sync_report import Clock, Report
 from ._sync_versions import CHECKSUMS_FILE, Version, find_digest, find_versions, read_digest, read_number, read_version
 

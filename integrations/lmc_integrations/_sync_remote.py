@@ -9,25 +9,13 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ._stores import open_store
 from ._sync_codecs import SyncError
 from ._sync_files import INDEX
 from ._sync_versions import CHECKSUMS_FILE, LAYOUTS, MANIFEST, read_version
 
 LAST = (INDEX, MANIFEST, "model.safetensors")  # what marks a finished version, as in find_versions()
 AT_ONCE = 8
-
-
-def is_url(place: str) -> bool:
-    return "://" in place
-
-
-def open_store(url: str, options: dict[str, Any] | None) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError:
-        raise SyncError("%s: python3 -m pip install fsspec, and what it needs for this protocol" % url) from None
-    store, root = url_to_fs(url, **(options or {}))
-    return store, root.rstrip("/")
 
 
 def upload(version_dir: str | os.PathLike[str], url: str, *, storage_options: dict[str, Any] | None = None) -> str:

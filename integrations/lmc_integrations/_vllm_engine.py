@@ -14,6 +14,7 @@ import torch
 from ._checkpoint import run_ahead
 from ._core import _arrays, count_threads, printable
 from ._hosts import Host
+from ._stores import is_url
 from ._sync_codecs import SyncCorrupt
 from ._sync_files import Checkpoint, Tensor
 from ._sync_receive import Request, receive_open
@@ -34,13 +35,15 @@ with Host("vllm", "vllm") as host:
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
-    """sync_dir: the output of weight_sync.publish(). local_dir: the checkpoint of this machine, shared by its workers.
-    base: version 0, for an empty local_dir without a full version. threads: None is one for each usable CPU, at most 16."""
+    """sync_dir: the output of weight_sync.publish(), or a URL of fsspec. local_dir: the checkpoint of this machine, shared by its
+    workers. base: version 0, for an empty local_dir without a full version. threads: None is one for each usable CPU, at most 16.
+    storage_options: for the URL."""
 
     sync_dir: str
     local_dir: str
     base: str | None = None
     threads: int | None = None
+    storage_options: dict[str, Any] | None = None
 
 
 @dataclass
@@ -61,7 +64,7 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     supports_draft_weight_update = False
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
-        if not os.path.isdir(init_info.sync_dir):
+        if not is_url(init_info.sync_dir) and not os.path.isdir(init_info.sync_dir):
             raise ValueError(f"sync_dir: {printable(init_info.sync_dir)} is no directory")
         self._init = init_info
 
@@ -76,6 +79,7 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             version=update_info.version,
             base=init.base,
             threads=count_threads(init.threads),
+            storage_options=init.storage_options,
         )
         with receive_open(request) as local, contextlib.closing(_read(local)) as tensors:
             self.model.load_weights(tensors)

@@ -27,7 +27,7 @@ with Host("vllm", "vllm") as host:
     host.calls(register_model_loader, "_")
     host.calls(should_skip_weight, "_", "_")
 
-OWN_OPTIONS = ("base", "decode", "threads")
+OWN_OPTIONS = ("base", "decode", "storage_options", "threads", "weights")
 
 
 @host.extends
@@ -36,13 +36,18 @@ class LMCModelLoader(DefaultModelLoader):
     (experts of other ranks) are not read.
 
     --model-loader-extra-config '{"base": DIR, "threads": N}': base: of a delta; threads: None is one for each CPU, at most
-    8. "decode": "gpu" (experimental): on the current GPU, 1 GiB of tensors at once.
+    8. "decode": "gpu" (experimental): on the current GPU, 1 GiB of tensors at once. "weights": the directory or the file of the
+    weights, if they are not in that of the model. It may be a URL, with "storage_options" for fsspec; so may base.
+
+    If the model is an s3:// URL, vLLM brings its configuration to this machine, and names the URL as model_weights.
     """
 
     def __init__(self, load_config: Any):
         extra = dict(load_config.model_loader_extra_config or {})
         self._own = {name: extra.pop(name) for name in OWN_OPTIONS if name in extra}
         self._decode = self._own.pop("decode", "cpu")
+        self._weights: str | None = self._own.pop("weights", None)
+        self._place: tuple[str, str] | None = None  #: the model, and the place of its weights, if that is another
         if self._decode not in ("cpu", "gpu"):
             raise ValueError(f"decode is 'cpu' or 'gpu', not {self._decode!r}")
         super().__init__(replace(load_config, model_loader_extra_config=extra))
@@ -55,6 +60,8 @@ class LMCModelLoader(DefaultModelLoader):
         fall_back_to_pt: bool = False,
         allow_patterns_overrides: list[str] | None = None,
     ) -> tuple[str, list[str], bool, str]:
+        if self._place is not None and self._place[0] == model_name_or_path:
+            return self._place[1], find_files(self._place[1], self._own.get("storage_options")), False, INDEX
         folder = model_name_or_path
         if not os.path.isdir(folder):
             options = {"subfolder": subfolder, "revision": revision}
@@ -65,6 +72,18 @@ class LMCModelLoader(DefaultModelLoader):
         if subfolder is not None:
             folder = os.path.join(folder, subfolder)
         return folder, find_files(folder), False, INDEX
+
+    def _find_weights(self, model_config: Any) -> None:
+        place = self._weights or getattr(model_config, "model_weights", None)
+        self._place = (model_config.model, place) if place else None
+
+    def download_model(self, model_config: Any) -> None:
+        self._find_weights(model_config)
+        super().download_model(model_config)
+
+    def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        self._find_weights(model_config)
+        yield from super().get_all_weights(model_config, model)
 
     def _get_weights_iterator(self, source: Any) -> Iterator[tuple[str, torch.Tensor]]:
         folder, *_ = self._prepare_weights(source.model_or_path, source.subfolder, source.revision)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from ._checkpoint import Checkpoint
 from ._core import _arrays, printable
 from ._hosts import Host
+from ._stores import is_url, open_folder
 
 with Host("transformers", "transformers") as host:
     from transformers import AutoConfig, GenerationConfig, PreTrainedModel
@@ -68,20 +69,24 @@ class _Tensor:
 
 @contextmanager
 def _find_config(checkpoint: Checkpoint) -> Iterator[Path]:
-    """The directory with config.json: that of the file; or a temporary one, if the file is a snapshot of a directory."""
-    path = Path(checkpoint.path)
-    if path.is_dir():
-        yield path
+    """The directory with config.json: that of the file; or a temporary one, if it is in a store, or the file is a snapshot of
+    a directory."""
+    folder, reader = checkpoint.folder, checkpoint.readers[0]
+    if folder is not None and not is_url(folder.path):
+        yield Path(folder.path)
         return
-    with tempfile.TemporaryDirectory() as directory:
-        reader = checkpoint.readers[0]
-        inside = [file for file in reader.files if not file.is_directory and "/" not in file.path]
-        if not any(file.path == "config.json" for file in inside):
-            yield path.parent
+    read: Callable[[str], Any] = reader.read if folder is None else folder.read
+    if folder is not None:
+        found = folder.names
+    else:
+        found = [x.path for x in reader.files if not x.is_directory and "/" not in x.path and x.size <= MAX_JSON]
+        if "config.json" not in found:
+            yield Path(checkpoint.path).parent
             return
-        for file in inside:
-            if file.path.endswith((".json", ".py")) and file.size <= MAX_JSON:
-                Path(directory, file.path).write_bytes(reader.read(file.path))
+    with tempfile.TemporaryDirectory() as directory:
+        for name in found:
+            if name.endswith((".json", ".py")):
+                Path(directory, name).write_bytes(read(name))
         yield Path(directory)
 
 
@@ -111,13 +116,14 @@ def from_pretrained(
     threads: int | None = None,
     config: Any = None,
     subfolder: str = "",
+    storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """Makes a model from LMC files, like model_class.from_pretrained(path, **options).
 
     model_class: AutoModelForCausalLM, LlamaForCausalLM, ... path: a directory with config.json and LMC files (with
-    model.safetensors.index.json only those that it names), or an LMC file made from such a directory. base: for a delta:
-    such a directory or file, or one of safetensors. threads: None is one for each usable CPU, at most 16. config: a configuration,
+    model.safetensors.index.json only those that it names), or an LMC file made from such a directory; or a URL of one of these,
+    with storage_options for fsspec. base: for a delta: such a directory or file, or one of safetensors. threads: None is one for each usable CPU, at most 16. config: a configuration,
     or its path. subfolder: of the directory. options: of from_pretrained: dtype, device_map, attn_implementation, ...;
     those of the configuration (use_cache, num_labels, ...) change it, unless `config` is a configuration.
 
@@ -127,13 +133,13 @@ def from_pretrained(
         if options.pop(name, None) is not None:
             raise TypeError(f"{name}: {why}")
     if subfolder:
-        if not os.path.isdir(path):
+        if open_folder(os.fspath(path), storage_options) is None:
             raise TypeError(f"subfolder: {printable(os.fspath(path))} is no directory")
-        path = Path(path, subfolder)
+        path = os.path.join(path, subfolder)
     trust = options.pop("trust_remote_code", None)
     remote = {} if trust is None else {"trust_remote_code": trust}
     is_auto = not hasattr(model_class, "config_class") and hasattr(model_class, "from_config")
-    with Checkpoint(path, base=base, threads=threads) as checkpoint:
+    with Checkpoint(path, base=base, threads=threads, storage_options=storage_options) as checkpoint:
         with _find_config(checkpoint) as directory:
             if config is None or isinstance(config, (str, os.PathLike)):
                 loader = AutoConfig if is_auto else model_class.config_class

@@ -75,6 +75,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lmc_codec import LMCError
+
 from . import _sync_parts, _sync_publish, _sync_receive
 from ._core import count_threads, printable
 from ._modelexpress import register_modelexpress
@@ -211,12 +213,9 @@ def main() -> int:
         is_json = options.pop("json")
         said = (publish if options.pop("verb") == "publish" else receive)(**options)
         print(json.dumps(said.as_json()) if is_json else said)
-    except SyncError as error:
+    except (LMCError, OSError, MemoryError) as error:
         print("weight_sync: %s" % printable(error), file=sys.stderr)
-        return error.code
-    except (OSError, MemoryError) as error:
-        print("weight_sync: %s" % printable(error), file=sys.stderr)
-        return 1
+        return error.code if isinstance(error, SyncError) else 1
     return 0
 
 

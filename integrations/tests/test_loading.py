@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import fsspec
 import lmc_codec
 import lmc_integrations
 import pytest
@@ -74,6 +75,37 @@ def test_snapshot_of_a_directory(model, tmp_path):
     ours = lmc_integrations.transformers.from_pretrained(transformers.AutoModelForCausalLM, tmp_path / "model.lmc")
     assert_same(ours, model)
     assert ours.generation_config.max_new_tokens == 77
+
+
+@pytest.mark.parametrize("shard", ["5GB", "60KB"])
+def test_from_a_store(model, tmp_path, shard):
+    """A directory by URL, with its configuration; and a snapshot of one."""
+    load, auto, url = lmc_integrations.transformers.from_pretrained, transformers.AutoModelForCausalLM, "memory://test_loading"
+    save(model, tmp_path / "part", max_shard_size=shard)
+    model.save_pretrained(tmp_path / "theirs")
+    with lmc_codec.Writer(tmp_path / "whole.lmc") as w:
+        for file in sorted((tmp_path / "theirs").iterdir()):
+            w.add_file(file, file.name)
+    store = fsspec.filesystem("memory")
+    try:
+        store.put(str(tmp_path / "part"), "/test_loading/part", recursive=True), store.put(str(tmp_path / "whole.lmc"), "/test_loading/whole.lmc")
+        for path, more in ((f"{url}/part", {}), (url, {"subfolder": "part"}), (f"{url}/part", {"storage_options": {}}), (f"{url}/whole.lmc", {})):
+            ours = load(auto, path, **more)
+            assert_same(ours, model)
+            assert ours.generation_config.max_new_tokens == 77 and ours.name_or_path == "/".join((path, *map(str, more.values() if "subfolder" in more else ())))
+        with pytest.raises(FileNotFoundError):
+            load(auto, f"{url}/nowhere")
+        store.put(str(tmp_path / "theirs/model.safetensors"), "/test_loading/part/model.safetensors")
+        if shard == "5GB":
+            assert_same(load(auto, f"{url}/part"), model)  # the same tensors
+            store.pipe_file("/test_loading/part/model.lmc", b"x")
+            with pytest.raises(lmc_codec.LMCError):
+                load(auto, f"{url}/part")
+        else:
+            with pytest.raises(lmc_codec.LMCError, match="model.safetensors are of two checkpoints"):
+                load(auto, f"{url}/part")
+    finally:
+        store.rm("/test_loading", recursive=True)
 
 
 def test_delta(model, tmp_path):

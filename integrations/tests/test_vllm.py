@@ -8,6 +8,7 @@ import json
 import sys
 import types
 
+import fsspec
 import lmc_codec
 import pytest
 import torch
@@ -299,6 +300,54 @@ def test_load_a_delta(vllm, tensors, tmp_path, monkeypatch):
     assert model.has(new)
     with pytest.raises(lmc_codec.MissingBaseError):
         dict(get_loader().get_all_weights(model_config(tmp_path / "two"), model))
+
+
+def put_in_store(path, url):
+    store, root = fsspec.core.url_to_fs(url)
+    store.put(str(path), root, recursive=True)
+
+
+def test_load_from_a_store(vllm, tensors, tmp_path):
+    """The weights by URL, shards and a delta; the model's directory has only its configuration."""
+    new = {**tensors, "norm": tensors["norm"] + 1}
+    for step in ("one", "two", "config"):
+        (tmp_path / step).mkdir()
+    lmc_codec.torch.save_file(tensors, tmp_path / "one" / "model.lmc")
+    lmc_codec.torch.save_file(new, tmp_path / "two" / "model.lmc", base=tmp_path / "one" / "model.lmc")
+    try:
+        put_in_store(tmp_path / "one", "memory://test_vllm/one"), put_in_store(tmp_path / "two", "memory://test_vllm/two")
+        where = model_config(tmp_path / "config")
+        for place, base, wanted in (("one", None, tensors), ("two", "memory://test_vllm/one", new), ("two/model.lmc", str(tmp_path / "one"), new)):
+            extra = {"weights": f"memory://test_vllm/{place}", "storage_options": {"skip_instance_cache": True}, **({"base": base} if base else {})}
+            loader, model = get_loader(model_loader_extra_config=extra), Model(tensors)
+            loader.download_model(where)
+            loader.load_weights(model, where)
+            assert model.has(wanted)
+        where.model_weights = "memory://test_vllm/one"  # vLLM says so of a model at s3://
+        model = Model(tensors)
+        get_loader().load_weights(model, where)
+        assert model.has(tensors)
+        where.model_weights = "memory://test_vllm/nowhere"
+        with pytest.raises(FileNotFoundError):
+            get_loader().load_weights(model, where)
+    finally:
+        fsspec.filesystem("memory").rm("/test_vllm", recursive=True)
+
+
+def test_weight_transfer_from_a_store(vllm, tensors, tmp_path):
+    steps, local = make_steps(tensors), tmp_path / "host"
+    model = Model(tensors)
+    engine, sync, _ = make_engine(model, tmp_path, steps)
+    url = "memory://test_vllm_sync"
+    try:
+        for version in sorted(sync.glob("weight_v*")):
+            weight_sync.upload(version, url)
+        engine.init_transfer_engine(engine.parse_init_info({"sync_dir": url, "local_dir": str(local), "storage_options": {}}))
+        for info, step in (({"version": 1}, steps[1]), ({}, steps[2])):
+            engine.update_weights(info)
+            assert model.has(step)
+    finally:
+        fsspec.filesystem("memory").rm("/test_vllm_sync", recursive=True)
 
 
 def test_load_on_the_gpu(vllm, tensors, tmp_path, monkeypatch):
