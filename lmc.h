@@ -815,7 +815,7 @@ typedef struct lmc_reader_options {
     int parallel_reads;
     /* Another reader, whose buffers and parallel this reader uses; or NULL. It must outlive this
      * reader, and no other thread may use it meanwhile. In a chain of deltas, give each reader to
-     * the next one as lender: then the chain needs buffers only once. */
+     * the next one as lender: then the chain needs buffers only once, and has one limit of work. */
     lmc_reader *lender;
     const lmc_allocator *allocator; /* or NULL */
 } lmc_reader_options;
@@ -16960,7 +16960,12 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
  *
  *  - A meter counts decoded and encoded bytes. Reading n bytes may cost 64 * (n + 2^22) of them for
  *    each snapshot of the chain; more is LMC_ERR_LIMIT. All readers of a chain share the meter of
- *    the first base, so the bound holds for the whole chain. */
+ *    the first base, so the bound holds for the whole chain. If each had its own, the bounds would
+ *    multiply.
+ *
+ *  - An account of a meter has the requests that count together. A reader that it meets for the
+ *    first time adds its snapshot and those of the readers below it. So readers that only callbacks
+ *    of the program connect, as several bases that are one together, count when they are read. */
 
 /* A window holds one block of which a request needed only a part. It grows up to this size while
  * neighbours are read one after another. */
@@ -17027,8 +17032,11 @@ static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t 
 
 typedef struct lmc__meter {
     uint64_t left;
-    int is_started; /* the last request was not alone: `left` is kept */
-    int is_running; /* a request is being answered: reads that it makes are part of it */
+    uint64_t size;    /* bytes of all requests of the account */
+    uint64_t n_links; /* snapshots that the account has met */
+    uint64_t account; /* its number; 0: none was begun yet */
+    int is_started;   /* the last request was not alone: the account goes on */
+    int is_running;   /* a request is being answered: reads that it makes are part of it */
 } lmc__meter;
 
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
@@ -17037,17 +17045,32 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* Begins a request for size bytes. A request that is_alone (the user's own call) gets a new budget.
- * Requests that a decoder makes while it goes through a file share one budget. Returns 1 if the
- * request is the outermost: the caller then ends it with lmc__end_work. */
-static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
+static void lmc__allow_work(lmc__meter *m, uint64_t size, uint64_t n_links)
+{
+    m->left = lmc__min64(UINT64_MAX / 2, m->left + lmc__work_for(size, n_links));
+}
+
+/* Begins a request for size bytes, unless it is part of another (then 0). A request that is_alone
+ * (the user's own call) or is_first of a reader gets a new account. Requests that a decoder makes
+ * while it goes through a file share one account. */
+static int lmc__begin_work(lmc__meter *m, uint64_t size, int is_alone, int is_first)
 {
     if (m->is_running) return 0;
     m->is_running = 1;
-    if (is_alone || !m->is_started) m->left = lmc__work_for(LMC__WORK_FREE, n_links);
+    if (is_alone || is_first || !m->is_started) {
+        m->account++;
+        m->left = m->size = m->n_links = 0;
+    }
     m->is_started = !is_alone;
-    m->left = lmc__min64(UINT64_MAX / 2, m->left + lmc__work_for(size, n_links));
+    m->size = lmc__min64(UINT64_MAX / 4, m->size + lmc__min64(size, UINT64_MAX / 4));
+    if (m->n_links) lmc__allow_work(m, size, m->n_links);
     return 1;
+}
+
+static void lmc__add_link(lmc__meter *m)
+{
+    m->n_links++;
+    lmc__allow_work(m, m->size + LMC__WORK_FREE, 1);
 }
 
 static void lmc__end_work(lmc__meter *m, int is_outermost)
@@ -19636,9 +19659,9 @@ struct lmc_reader {
     int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers whose base is this reader; for its own runs */
-    lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* number of snapshots that share the meter, as far as is known, including this snapshot */
-    uint64_t n_links;
+    lmc__meter own_meter, *meter; /* own_meter, or that of the reader below */
+    lmc_reader *below;            /* the base, if that is a reader, or the lender; or NULL */
+    uint64_t account;             /* the last one of the meter that has met this reader; 0: none */
     /* checks the fingerprints of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
     /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
@@ -20175,11 +20198,24 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the user if windows is NULL; else of a reader whose base is this reader (work.h). */
+/* Begins a request (work.h). Returns 1 if it is the outermost: the caller then ends it with
+ * lmc__end_work. A snapshot without runs, which may lend to all readers of a program, does not count. */
+static int lmc__begin_request(lmc_reader *r, uint64_t size, int is_alone)
+{
+    lmc__meter *const m = r->meter;
+    const int is_outermost = lmc__begin_work(m, size, is_alone, !r->account);
+    for (; r && r->account != m->account; r = r->below) {
+        r->account = m->account;
+        if (r->tables.runs.size || r->is_salvage) lmc__add_link(m);
+    }
+    return is_outermost;
+}
+
+/* A request of the user if windows is NULL; else of a reader whose base is this reader. */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
-    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
+    const int is_outermost = lmc__begin_request(r, size, !windows);
     const enum lmc_status status =
         lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
     lmc__free_buffer(&r->held);
@@ -20439,7 +20475,6 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
 {
     lmc_reader_options o;
     enum lmc_status status;
-    const lmc_reader *below;
     lmc_reader *r;
     LMC__NEW_OBJECT(reader);
     LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
@@ -20462,10 +20497,8 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.allocator);
     r->info.features = LMC__KNOWN_FEATURES;
     /* a whole chain has one meter: the base's, if the base is a reader, or the lender's */
-    below =
-        o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
-    r->meter = below ? below->meter : &r->own_meter;
-    r->n_links = below ? below->n_links + 1 : 1;
+    r->below = o.base && o.base->read == lmc__read_as_base ? (lmc_reader *)o.base->user : o.lender;
+    r->meter = r->below ? r->below->meter : &r->own_meter;
     status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.allocator);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;

@@ -2591,6 +2591,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_open_shared(lmc_reader **reader, lm
     lmc__init_buffer(&r->origin.wide, r->options.allocator);
     memset(&r->own_meter, 0, sizeof r->own_meter);
     r->meter = &r->own_meter;
+    r->below = below;
+    r->account = 0;
     r->coder = &r->own_coder;
     r->origin.listing = &r->tables.listing;
     r->origin.user = r;

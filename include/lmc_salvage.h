@@ -1146,16 +1146,15 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
     const uint64_t max = s->reader.options.max_total_size, limit = max ? max : UINT64_MAX;
     const lmc__found_block *const f = lmc__found_at(s, i);
     const size_t size = (size_t)lmc__min64(f->length - skip, most);
-    lmc__meter *const meter = s->reader.meter;
     int is_outermost;
     if (size > limit - lmc__min64(limit, s->delivered)) return LMC_ERR_LIMIT;
     if (skip == 0 || s->ranged != i + 1) {
         s->ranged = 0;
         s->range.size = 0;
         LMC__TRY(lmc__reserve(&s->range, f->length));
-        is_outermost = lmc__begin_work(meter, f->length, s->reader.n_links, 0);
+        is_outermost = lmc__begin_request(&s->reader, f->length, 0);
         s->ranged_status = lmc__decode_found(s, number, range->block_number, i, s->range.data);
-        lmc__end_work(meter, is_outermost);
+        lmc__end_work(s->reader.meter, is_outermost);
         if (s->ranged_status == LMC_ERR_MEMORY) return LMC_ERR_MEMORY;
         s->ranged = i + 1;
     }

@@ -734,7 +734,7 @@ typedef struct lmc_reader_options {
     int parallel_reads;
     /* Another reader, whose buffers and parallel this reader uses; or NULL. It must outlive this
      * reader, and no other thread may use it meanwhile. In a chain of deltas, give each reader to
-     * the next one as lender: then the chain needs buffers only once. */
+     * the next one as lender: then the chain needs buffers only once, and has one limit of work. */
     lmc_reader *lender;
     const lmc_allocator *allocator; /* or NULL */
 } lmc_reader_options;

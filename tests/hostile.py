@@ -186,11 +186,11 @@ def far_places(size, n_blocks):
     return [(1, 0, k % n_blocks * LARGEST + 5 + k // n_blocks) for k in range(size)]
 
 
-def put_front(f, n_blocks, path=b"a"):
+def put_front(f, n_blocks, path=b"a", damage=0):
     """Adds a file of blocks of 4 MiB."""
     data = bytes(n_blocks * LARGEST)
     f.file(file_body(len(data), path), crc(data), [(path, fingerprint_of_file(data))])
-    f.run(run_body(len(data), 22), [zeros(i) for i in range(n_blocks)])
+    f.run(run_body(len(data), 22), [block(i, bytes([1, 0]), LARGEST, 1, 1, crc(bytes(LARGEST)) ^ damage) for i in range(n_blocks)])
 
 
 def files_of_far_bytes(n, n_blocks, size=60, has_base=False):
@@ -207,23 +207,69 @@ def files_of_far_bytes(n, n_blocks, size=60, has_base=False):
     return [lower.done(), f.done()] if has_base else [f.done()]
 
 
+def delta_of_far_bytes(base, far, n_blocks=6, path=b""):
+    """A delta against a File of blocks of 4 MiB, in each of whose blocks `far` bytes are each predicted by another block."""
+    delta = File(fingerprint_of_snapshot(base.items))
+    data = bytes(n_blocks * LARGEST)
+    delta.file(file_body(len(data), path), crc(data), [(path, fingerprint_of_file(data))])
+    places = far_places(n_blocks * far, n_blocks)
+    segments = [s for i in range(n_blocks) for s in [*places[i * far:(i + 1) * far], (LARGEST - far, 0, 0)]]
+    delta.run(run_body(len(data), 22, 1, segments), [as_predicted(i, LARGEST) for i in range(n_blocks)])
+    return delta
+
+
+def delta_of_bytes(base, n, n_blocks=6):
+    """A delta of n bytes, each predicted by another block."""
+    top = File(fingerprint_of_snapshot(base.items))
+    top.file(file_body(n), crc(bytes(n)), [(b"", fingerprint_of_file(bytes(n)))])
+    top.run(run_body(n, 14, 1, far_places(n, n_blocks)), [as_predicted(0, n)])
+    return top
+
+
 def chain_of_far_bytes(sizes, far, n_blocks=6):
     """Two files "a" and "b" as two snapshots, and as one; a delta against both, in each block of which `far` bytes are each predicted by another block
     of "a"; and deltas of these sizes against that one, each of whose bytes is predicted by another block: [a, b, both, middle, *deltas]."""
     fronts = [File(), File(), File()]
     for f, paths in zip(fronts, ([b"a"], [b"b"], [b"a", b"b"])):
         for path in paths: put_front(f, n_blocks, path)
-    middle = File(fingerprint_of_snapshot(fronts[2].items))
+    middle = delta_of_far_bytes(fronts[2], far, n_blocks)
+    return [x.done() for x in (*fronts, middle, *(delta_of_bytes(middle, n, n_blocks) for n in sizes))]
+
+
+def delta_of_blocks(base, path=b"", n_blocks=6):
+    """A delta each of whose blocks of 4 MiB is predicted by that block of the base."""
+    delta = File(fingerprint_of_snapshot(base.items))
     data = bytes(n_blocks * LARGEST)
-    middle.file(file_body(len(data)), crc(data), [(b"", fingerprint_of_file(data))])
-    places = far_places(n_blocks * far, n_blocks)
-    segments = [s for i in range(n_blocks) for s in [*places[i * far:(i + 1) * far], (LARGEST - far, 0, 0)]]
-    middle.run(run_body(len(data), 22, 1, segments), [as_predicted(i, LARGEST) for i in range(n_blocks)])
-    tops = [File(fingerprint_of_snapshot(middle.items)) for _ in sizes]
-    for top, n in zip(tops, sizes):
-        top.file(file_body(n), crc(bytes(n)), [(b"", fingerprint_of_file(bytes(n)))])
-        top.run(run_body(n, 14, 1, far_places(n, n_blocks)), [as_predicted(0, n)])
-    return [x.done() for x in (*fronts, middle, *tops)]
+    delta.file(file_body(len(data), path), crc(data), [(path, fingerprint_of_file(data))])
+    delta.run(run_body(len(data), 22, 1, [(len(data), 0, 0)]), [as_predicted(i, LARGEST) for i in range(n_blocks)])
+    return delta
+
+
+def shards_below_a_chain(n_shards, n_deltas, n=1000):
+    """Shards, and a chain of deltas against all of them together: (shards, deltas). Decoding a block of the first delta decodes 60 blocks of shards, and
+    decoding one of the second delta 60 of the first."""
+    shards, whole = [File() for _ in range(n_shards)], File()
+    for i, f in enumerate(shards):
+        put_front(f, 6, b"s%02d" % i)
+        put_front(whole, 6, b"s%02d" % i)
+    deltas = [delta_of_far_bytes(whole, 60, path=b"0")]
+    deltas.append(delta_of_far_bytes(deltas[0], 60, path=b"1"))
+    while len(deltas) < n_deltas: deltas.append(delta_of_blocks(deltas[-1], b"%d" % len(deltas)))
+    return [f.done() for f in shards], [f.done() for f in [*deltas, delta_of_bytes(deltas[-1], n)]]
+
+
+def damaged_bases(n_levels, n=20, far=25):
+    """Pairs of a whole snapshot that is damaged, and its copy, a delta against the next lower pair; and a delta against the highest: (pairs, delta). The
+    copy of the lowest is whole. Decoding a block of a copy decodes `far` blocks of the next lower one, which each copy alone may do."""
+    pairs, lower = [], None
+    for i in range(n_levels):
+        damaged, path = File(), b"%d" % i
+        put_front(damaged, 6, path, damage=1)
+        copy = delta_of_far_bytes(lower, far, path=path) if lower else File()
+        if not lower: put_front(copy, 6, path)
+        pairs.append((damaged.done(), copy.done()))
+        lower = copy
+    return pairs, delta_of_bytes(lower, n).done()
 
 
 def tensors_of_far_bytes(n, n_blocks, size=60):

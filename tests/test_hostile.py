@@ -103,6 +103,51 @@ class Time(Hostile):
         self.clear("o")
         self.call("rebase", "--onto", "none", "-o", "o", "few.lmc")
 
+    def write_chain(self, shards, deltas):
+        """Returns the options that name all but the last delta, whose name is next."""
+        for kind, files in ("shards/s", shards), ("d", deltas):
+            for i, data in enumerate(files): self.write("%s%02d.lmc" % (kind, i), data)
+        return ["--no-search", "--base", "shards"] + [x for i in range(len(deltas) - 1) for x in ("--base", "d%02d.lmc" % i)] + ["d%02d.lmc" % (len(deltas) - 1)]
+
+    def test_limit_of_work_through_shards(self):
+        """A chain has one limit (spec R9-5), also if shards are the base together: 64 blocks of 4 MiB for each snapshot that is read by its index, two
+        or three here. Each shard had its own limit, and the delta against them, too: 64 blocks for each of 64 blocks."""
+        sizes = 10, 11, 18, 19
+        a, b, both, middle, *tops = hostile.chain_of_far_bytes(sizes, 20)
+        for name, data in ("a", a), ("b", b), ("both", both), ("middle", middle), *zip(map(str, sizes), tops):
+            self.write(name + ".lmc", data)
+        for bases in ["both.lmc"], ["a.lmc", "b.lmc"]:
+            for n, *verb in (10, "-t"), (10, "-d", "-o", "o"), (10, "verify"), (18, "rebase", "--onto", "none", "-o", "o"), (18, "stats"):
+                options = [*verb, "-T1", "--no-search"] + [x for base in [*bases, "middle.lmc"] for x in ("--base", base)]
+                self.call(*options, "%d.lmc" % n)
+                self.clear("o")
+                said = self.call(*options, "%d.lmc" % (n + 1), code=1)[1].decode()
+                self.assertRegex(said, r"(both|a)\.lmc: exceeds a limit of work.*restore it by 'lmc -d' to a file")
+                self.clear("o")
+        self.call("-d", "-q", "both.lmc", "-o", "plain")  # what the message tells to do
+        self.call("-d", "-q", "--no-search", "--base", "plain", "middle.lmc", "-o", "middle")
+        self.call("-t", "--no-search", "--base", "middle", "19.lmc")
+
+    def test_shards_below_a_chain(self):
+        """The limits of deltas and shards multiplied: 11 seconds for 64 of each, 5 seconds for 16."""
+        n, seconds = (64, 4) if LONG else (16, 2)
+        for verb in ("-t",), ("rebase", "--onto", "none", "-o", "o"):
+            said = self.call(*verb, "-T1", *self.write_chain(*hostile.shards_below_a_chain(n, n)), seconds=seconds, code=1)[1]
+            self.assertIn(b"exceeds a limit of work", said)
+
+    def test_copies_of_damaged_bases(self):
+        """A copy that is read instead of a damaged base had its own limit, and so on down the chain. And a limit counted as damage: the next copy was
+        read, which was damaged, and the message said to use another one."""
+        pairs, top = hostile.damaged_bases(7)
+        for i, pair in enumerate(pairs):
+            for kind, data in zip(("damaged", "copy"), pair): self.write("%s%d.lmc" % (kind, i), data)
+        self.write("top.lmc", top)
+        for verb in ("-t",), ("verify",), ("rebase", "--onto", "none", "-o", "o"):
+            said = self.call(*verb, "-T1", "top.lmc", seconds=2, code=1)[1].decode()
+            self.assertIn("damaged6.lmc: is damaged: corrupt: a checksum does not match; use another copy; its copy copy6.lmc is read instead", said)
+            self.assertRegex(said, r"copy\d\.lmc: exceeds a limit of work")
+            self.assertNotIn("damaged: exceeds", said)
+
     def test_tensors_of_a_byte_in_any_order(self):
         self.write("a.lmc", hostile.tensors_of_one_byte(1 << 14, 8))
         self.write("b.lmc", hostile.segments_of_one_byte(100, 1))

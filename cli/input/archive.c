@@ -95,6 +95,14 @@ int fail_archive(const struct archive *a, enum lmc_status status)
     return fail_archive_at(a, status, "");
 }
 
+int fail_work(const struct archive *a)
+{
+    return fail(CODE_ERROR, a->name,
+                "exceeds a limit of work: one block after another is decoded for a few bytes. If "
+                "you trust this file, restore it by 'lmc -d' to a file, and use that, also as "
+                "--base");
+}
+
 int fail_foreign(const char *path, const struct options *o)
 {
     struct archive a;
@@ -162,15 +170,46 @@ lmc_source source_of_archive(struct archive *a)
     return source;
 }
 
+/* The reader of an empty file, which is never read. */
+static lmc_reader *lender_of(const struct options *o)
+{
+    struct bases *const all = o->bases;
+    lmc_reader_options options = LMC_READER_OPTIONS();
+    lmc_memory file = LMC_DEFAULTS;
+    const lmc_sink sink = lmc_memory_sink(&file);
+    lmc_file empty = LMC_DEFAULTS;
+    lmc_writer *writer = NULL;
+    if (all->lender) return all->lender;
+    empty.path = "";
+    all->parallel = o->parallel;
+    options.parallel = &all->parallel;
+    enum lmc_status status = lmc_writer_open(&writer, &sink, NULL);
+    if (status == LMC_OK) status = lmc_writer_begin_file(writer, &empty, LMC_AUTO);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    if (status == LMC_OK) status = lmc_writer_finish(writer);
+    const lmc_source source = lmc_memory_source(&file);
+    if (status == LMC_OK) status = lmc_reader_open(&all->lender, &source, &options);
+    lmc_writer_free(writer);
+    lmc_memory_free(&file);
+    if (status != LMC_OK) check_memory(NULL);
+    return all->lender;
+}
+
+lmc_reader_options options_of_reader(const struct archive *a, const lmc_base *base)
+{
+    lmc_reader_options options = LMC_READER_OPTIONS();
+    options.parallel = &a->o->parallel;
+    options.base = base;
+    options.lender = a->lender ? a->lender : lender_of(a->o);
+    return options;
+}
+
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(a);
-    lmc_reader_options options = LMC_READER_OPTIONS();
+    const lmc_reader_options options = options_of_reader(a, base);
     lmc_reader_free(a->reader);
     a->reader = NULL;
-    options.parallel = &a->o->parallel;
-    options.base = base;
-    options.lender = a->lender;
     return lmc_reader_open(&a->reader, &source, &options);
 }
 

@@ -61,7 +61,10 @@ uint64_t snapshot_encoded_size(lmc_reader *reader, size_t file_number, uint64_t 
 /* Reports an error that the library has returned when it read the archive. */
 int fail_archive(const struct archive *a, enum lmc_status status);
 
-/* The same. where: words for the message that tell what was read, or "". */
+/* Reports that answering requests for its bytes has reached the limit of work. */
+int fail_work(const struct archive *a);
+
+/* The same as fail_archive. where: words for the message that tell what was read, or "". */
 int fail_archive_at(const struct archive *a, enum lmc_status status, const char *where);
 
 /* Reports why no snapshot can be read from a path that does not begin as one: it is missing, no
@@ -90,6 +93,13 @@ int open_archive_index(struct archive *a, const char *path, const struct options
 
 /* Opens the snapshot in a regular file that is also being read as a source. */
 int open_archive_of_source(struct archive *a, struct source *s, const struct options *o);
+
+/* Options to open the archive with that base or NULL. Whatever decodes one snapshot for another one
+ * must have one limit of work with it (spec R9-5), or the limits multiply. The library sees this
+ * only of readers that lend to each other, not of a copy of a damaged base, or of shards that are
+ * one base. So all readers borrow, if not from their base's reader, from a lender that all->bases
+ * have. They are used by one thread at a time. */
+lmc_reader_options options_of_reader(const struct archive *a, const lmc_base *base);
 
 /* base: NULL if the snapshot is no delta, or is only listed. try_... reports nothing. */
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base);

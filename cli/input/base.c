@@ -213,7 +213,8 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     if (b->is_damaged) return read_instead(b, number, offset, dst, size);
     enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
-    if ((status != LMC_ERR_READ && status != LMC_ERR_BASE_WRONG) || b->archive.error) {
+    const int is_below = status == LMC_ERR_READ || status == LMC_ERR_BASE_WRONG;
+    if (status != LMC_ERR_LIMIT && status != LMC_ERR_MEMORY && (!is_below || b->archive.error)) {
         /* b itself is damaged, not its own base */
         b->is_damaged = 1;
         b->instead = b->is_subject ? NULL : find_instead(b);
@@ -769,8 +770,9 @@ void close_files_of_bases(struct bases *bases)
     for (struct base *b = bases->found; b; b = b->next_found) close_files_of_base(b);
 }
 
-void free_bases(struct bases *bases)
+void forget_bases(struct bases *bases)
 {
+    const struct bases kept = {.lender = bases->lender, .parallel = bases->parallel};
     for (size_t i = 0; i < bases->n; i++) close_base(&bases->list[i]);
     while (bases->found) {
         struct base *b = bases->found;
@@ -783,5 +785,12 @@ void free_bases(struct bases *bases)
     free_places(&bases->places);
     free((void *)bases->search);
     free(bases->others);
+    *bases = kept;
+}
+
+void free_bases(struct bases *bases)
+{
+    forget_bases(bases);
+    lmc_reader_free(bases->lender);
     memset(bases, 0, sizeof *bases);
 }

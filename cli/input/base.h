@@ -225,6 +225,9 @@ int check_bases(const struct options *o);
 
 void free_bases(struct bases *bases);
 
+/* Frees all but the lender, as archives that were opened with these bases stay open. */
+void forget_bases(struct bases *bases);
+
 /* Closes the files of bases that are open for reading; they are opened again when they are read. A
  * file system may keep a name for an open file that is removed. */
 void close_files_of_bases(struct bases *bases);

@@ -94,12 +94,10 @@ static enum lmc_status look_through(const struct archive *a, const lmc_base *bas
 {
     struct archive own = *a; /* a copy, as its source changes `error` */
     const lmc_source source = source_of_archive(&own);
-    lmc_reader_options options = LMC_READER_OPTIONS();
+    const lmc_reader_options options = options_of_reader(a, base);
     lmc_salvage *salvage = NULL;
     lmc_damage damage = {0};
     enum lmc_status status, why = LMC_OK;
-    options.parallel = &a->o->parallel;
-    options.base = base;
     *text = 0;
     status = lmc_salvage_open(&salvage, &source, &options);
     if (status == LMC_OK) status = find_loss(salvage, s, &why, text);
@@ -142,6 +140,7 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
     const lmc_base files = files_of_archive(a);
     const struct search here = {number, number, at};
     char text[DAMAGE_TEXT] = "";
+    if (status == LMC_ERR_LIMIT) return fail_work(a);
     if ((status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT) &&
         total_of_files(a->reader) <= MOST_READ)
         (void)look_through(a, NULL, &here, text);
@@ -154,6 +153,7 @@ int fail_damage_near(const struct archive *a, enum lmc_status status, size_t num
 {
     const lmc_base files = files_of_archive(a);
     char text[DAMAGE_TEXT];
+    if (status == LMC_ERR_LIMIT) return fail_work(a);
     describe_start(files.get_file(files.user, number), at, text);
     return fail_archive_at(a, status, text);
 }

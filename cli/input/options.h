@@ -23,6 +23,10 @@ struct bases {
     int is_off;     /* --no-base: deltas are checked without their bases */
     int is_quiet;   /* not named by the user: unused bases are not reported */
     int is_partial; /* lmc salvage: of a damaged base, intact blocks are used */
+    /* Lends its buffers to all readers that are opened with these bases, and is the place of their
+     * one limit of work; see lender_of(). NULL: none was needed yet. */
+    lmc_reader *lender;
+    lmc_parallel parallel; /* of the lender */
     int code;       /* exit code of errors in reading them, or in a second look */
 };
 

@@ -207,7 +207,8 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
     if (*code != CODE_OK) return LMC_ERR_READ;
     lmc_base by_reader = lmc_reader_base(l->archive.reader); /* keeps its windows between calls */
     enum lmc_status status = by_reader.read(by_reader.user, number, offset, dst, size);
-    if (status != LMC_OK) *code = fail_archive(&l->archive, status);
+    if (status == LMC_ERR_LIMIT) *code = fail_work(&l->archive);
+    else if (status != LMC_OK) *code = fail_archive(&l->archive, status);
     return *code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 

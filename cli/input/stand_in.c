@@ -78,14 +78,11 @@ static enum lmc_status read_found(const struct base *b, size_t number, uint64_t 
 enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
                             void *dst, size_t size)
 {
-    lmc_source source;
-    lmc_reader_options options = LMC_READER_OPTIONS();
-    enum lmc_status status;
     if (!b->salvage) {
-        source = source_of_archive(&b->archive);
-        options.base = b->below ? &b->below->source : NULL;
-        options.lender = b->archive.reader;
-        status = lmc_salvage_open(&b->salvage, &source, &options);
+        const lmc_source source = source_of_archive(&b->archive);
+        const lmc_reader_options options =
+            options_of_reader(&b->archive, b->below ? &b->below->source : NULL);
+        const enum lmc_status status = lmc_salvage_open(&b->salvage, &source, &options);
         if (status != LMC_OK) {
             b->is_damaged = 1; /* not tried again */
             return LMC_ERR_BASE_WRONG;

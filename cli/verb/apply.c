@@ -239,7 +239,7 @@ static void keep_last(struct apply *a, const struct archive *delta)
     const lmc_base view = {
         snapshot_info(a->last.reader).n_files, get_last_file, read_last, a, {0, 0}};
     a->last_view = view;
-    free_bases(&a->bases);
+    forget_bases(&a->bases);
 }
 
 struct rewrite {

@@ -482,9 +482,7 @@ static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 static int open_salvage(struct salvage *s, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(&s->archive);
-    lmc_reader_options options = LMC_READER_OPTIONS();
-    options.base = base;
-    options.lender = s->archive.lender;
+    const lmc_reader_options options = options_of_reader(&s->archive, base);
     lmc_reader_free(s->archive.reader); /* this reader was only for finding the base */
     lmc_salvage_free(s->salvage);
     enum lmc_status status = lmc_salvage_open(&s->salvage, &source, &options);

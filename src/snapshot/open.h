@@ -25,7 +25,6 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
 {
     lmc_reader_options o;
     enum lmc_status status;
-    const lmc_reader *below;
     lmc_reader *r;
     LMC__NEW_OBJECT(reader);
     LMC__TRY(LMC__TAKE_OPTIONS(&o, allocator, options));
@@ -48,10 +47,8 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.allocator);
     r->info.features = LMC__KNOWN_FEATURES;
     /* a whole chain has one meter: the base's, if the base is a reader, or the lender's */
-    below =
-        o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
-    r->meter = below ? below->meter : &r->own_meter;
-    r->n_links = below ? below->n_links + 1 : 1;
+    r->below = o.base && o.base->read == lmc__read_as_base ? (lmc_reader *)o.base->user : o.lender;
+    r->meter = r->below ? r->below->meter : &r->own_meter;
     status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.allocator);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;

@@ -54,9 +54,9 @@ struct lmc_reader {
     int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers whose base is this reader; for its own runs */
-    lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* number of snapshots that share the meter, as far as is known, including this snapshot */
-    uint64_t n_links;
+    lmc__meter own_meter, *meter; /* own_meter, or that of the reader below */
+    lmc_reader *below;            /* the base, if that is a reader, or the lender; or NULL */
+    uint64_t account;             /* the last one of the meter that has met this reader; 0: none */
     /* checks the fingerprints of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
     /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
@@ -593,11 +593,24 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the user if windows is NULL; else of a reader whose base is this reader (work.h). */
+/* Begins a request (work.h). Returns 1 if it is the outermost: the caller then ends it with
+ * lmc__end_work. A snapshot without runs, which may lend to all readers of a program, does not count. */
+static int lmc__begin_request(lmc_reader *r, uint64_t size, int is_alone)
+{
+    lmc__meter *const m = r->meter;
+    const int is_outermost = lmc__begin_work(m, size, is_alone, !r->account);
+    for (; r && r->account != m->account; r = r->below) {
+        r->account = m->account;
+        if (r->tables.runs.size || r->is_salvage) lmc__add_link(m);
+    }
+    return is_outermost;
+}
+
+/* A request of the user if windows is NULL; else of a reader whose base is this reader. */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
-    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
+    const int is_outermost = lmc__begin_request(r, size, !windows);
     const enum lmc_status status =
         lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
     lmc__free_buffer(&r->held);

@@ -14,7 +14,12 @@
  *
  *  - A meter counts decoded and encoded bytes. Reading n bytes may cost 64 * (n + 2^22) of them for
  *    each snapshot of the chain; more is LMC_ERR_LIMIT. All readers of a chain share the meter of
- *    the first base, so the bound holds for the whole chain. */
+ *    the first base, so the bound holds for the whole chain. If each had its own, the bounds would
+ *    multiply.
+ *
+ *  - An account of a meter has the requests that count together. A reader that it meets for the
+ *    first time adds its snapshot and those of the readers below it. So readers that only callbacks
+ *    of the program connect, as several bases that are one together, count when they are read. */
 
 /* A window holds one block of which a request needed only a part. It grows up to this size while
  * neighbours are read one after another. */
@@ -81,8 +86,11 @@ static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t 
 
 typedef struct lmc__meter {
     uint64_t left;
-    int is_started; /* the last request was not alone: `left` is kept */
-    int is_running; /* a request is being answered: reads that it makes are part of it */
+    uint64_t size;    /* bytes of all requests of the account */
+    uint64_t n_links; /* snapshots that the account has met */
+    uint64_t account; /* its number; 0: none was begun yet */
+    int is_started;   /* the last request was not alone: the account goes on */
+    int is_running;   /* a request is being answered: reads that it makes are part of it */
 } lmc__meter;
 
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
@@ -91,17 +99,32 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* Begins a request for size bytes. A request that is_alone (the user's own call) gets a new budget.
- * Requests that a decoder makes while it goes through a file share one budget. Returns 1 if the
- * request is the outermost: the caller then ends it with lmc__end_work. */
-static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
+static void lmc__allow_work(lmc__meter *m, uint64_t size, uint64_t n_links)
+{
+    m->left = lmc__min64(UINT64_MAX / 2, m->left + lmc__work_for(size, n_links));
+}
+
+/* Begins a request for size bytes, unless it is part of another (then 0). A request that is_alone
+ * (the user's own call) or is_first of a reader gets a new account. Requests that a decoder makes
+ * while it goes through a file share one account. */
+static int lmc__begin_work(lmc__meter *m, uint64_t size, int is_alone, int is_first)
 {
     if (m->is_running) return 0;
     m->is_running = 1;
-    if (is_alone || !m->is_started) m->left = lmc__work_for(LMC__WORK_FREE, n_links);
+    if (is_alone || is_first || !m->is_started) {
+        m->account++;
+        m->left = m->size = m->n_links = 0;
+    }
     m->is_started = !is_alone;
-    m->left = lmc__min64(UINT64_MAX / 2, m->left + lmc__work_for(size, n_links));
+    m->size = lmc__min64(UINT64_MAX / 4, m->size + lmc__min64(size, UINT64_MAX / 4));
+    if (m->n_links) lmc__allow_work(m, size, m->n_links);
     return 1;
+}
+
+static void lmc__add_link(lmc__meter *m)
+{
+    m->n_links++;
+    lmc__allow_work(m, m->size + LMC__WORK_FREE, 1);
 }
 
 static void lmc__end_work(lmc__meter *m, int is_outermost)
