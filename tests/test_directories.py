@@ -125,6 +125,20 @@ class Exclude(Case):
         self.lmc("-r", "--exclude", "*.bin", "--exclude", "run-1", "t")
         self.assertEqual(sorted(f for f in self.tree("t") if f.endswith(".lmc")), [".git/x.lmc", "b.lmc", "d/c.lmc", "d/e/f.lmc", "g/c.lmc"])
 
+    def test_outputs(self):
+        """What is left out is no input, which an output must not replace, and has no output."""
+        self.write("t/b.lmc", b"old")
+        self.refuses("-r", "-f", "t", "t/b.lmc", code=1, says="t/b.lmc: is the output of t/b and the input t/b.lmc")
+        self.lmc("-r", "-f", "--exclude", "b", "t", "t/b.lmc", says="")
+        self.assertEqual(self.read("t/b.lmc"), b"old")
+        self.lmc("-d", "t/b.lmc.lmc", "-o", "again")
+        self.assertEqual(self.read("again"), b"old")
+        self.refuses("-f", "t/b", "t", code=1, says="t/b.lmc: is the output of t/b and the input t/b.lmc")
+        self.lmc("-f", "--exclude", "*.lmc", "--exclude", "z*", "t/b", "t", says="t: --exclude 'z*' matches nothing in it")
+        self.assertEqual([f["path"] for f in self.listing("t.lmc")["files"] if f["path"].endswith(".lmc")], [])
+        self.lmc("-d", "-f", "t/b.lmc", "-o", "again")
+        self.assertEqual(self.read("again"), self.read("t/b"))
+
 
 class Links(Case):
     """A Hugging Face cache was restored as real files, and one link to a directory made lmc refuse the whole snapshot."""

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include "archive.h"
+#include "source_tree.h"
 
 #include "../sys/output.h"
 
@@ -133,8 +134,10 @@ static int add_tree(struct operand_list *inputs, struct operand_list *outputs, c
                     int is_restoring, const struct options *o)
 {
     struct listing files;
-    const int code = list_tree(&files, root, o->recursive ? LINKS_KEEP : o->links,
-                               o->recursive ? 0 : most_files(o));
+    struct options quiet = *o;
+    quiet.verbosity = 0; /* patterns that match nothing are reported when the files are read */
+    const int code = list_included(&files, root, o->recursive ? LINKS_KEEP : o->links,
+                                   o->recursive ? 0 : most_files(o), &quiet);
     for (size_t i = 0; i < files.n && code == CODE_OK; i++) {
         const struct entry *e = &files.entries[i];
         char *path;
