@@ -34,9 +34,9 @@ def limit(seconds, stack=None, files=None):
 
 
 class Hostile(Case):
-    def call(self, *args, seconds=4, code=0, stack=None, files=None):
+    def call(self, *args, seconds=4, code=0, stack=None, files=None, env=None):
         """(standard output, standard error) as bytes."""
-        p = subprocess.run([LMC, *args], cwd=self.dir, capture_output=True, preexec_fn=limit(seconds, stack, files), stdin=subprocess.DEVNULL)
+        p = subprocess.run([LMC, *args], cwd=self.dir, capture_output=True, preexec_fn=limit(seconds, stack, files), stdin=subprocess.DEVNULL, env=env)
         if code is not None: self.assertEqual(p.returncode, code, (args, p.stderr[-500:]))
         return p.stdout, p.stderr
 
@@ -353,6 +353,12 @@ class Chains(Hostile):
         bases = [a for k in range(200) for a in ("--base", "c%d.lmc" % k)]
         for a, b in (60, 200), (200, 60), (130, 131):
             self.assertIn(b"1 changed", self.call("diff", *bases, "c%d.lmc" % a, "c%d.lmc" % b)[0])
+
+    def test_stats_of_the_end_of_a_long_chain(self):
+        """The first whole snapshot lent its buffers to the others, and was closed as the end of a chain of more than 64 links."""
+        for k, (data, _) in enumerate(hostile.links(70)): self.write("c%d.lmc" % k, data)
+        self.write("other.lmc", hostile.segments_of_one_byte(100, 1))
+        self.call("stats", "c70.lmc", "c0.lmc", "other.lmc", env={**os.environ, "MALLOC_PERTURB_": "165"})  # else freed memory may seem to be good
 
     def test_broken_chain(self):
         """The message about snapshots that depend on a broken one follows the whole chain, too."""

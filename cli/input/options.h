@@ -27,7 +27,7 @@ struct bases {
      * one limit of work; see lender_of(). NULL: none was needed yet. */
     lmc_reader *lender;
     lmc_parallel parallel; /* of the lender */
-    int code;       /* exit code of errors in reading them, or in a second look */
+    int code;              /* exit code of errors in reading them, or in a second look */
 };
 
 /* Limits of files and directories that a snapshot may make, and of their depth. Each takes only 4

@@ -79,28 +79,13 @@ static int measure_step(struct stats_step *step, struct scan *scan)
     return measure_all(d, scan, take_scan, step);
 }
 
-/* All whole snapshots, and the deltas made against them, share the buffers of the first one. So
- * memory does not grow with their number. */
-static int share_buffers(struct base *bases, size_t n, const struct options *o)
-{
-    lmc_reader *lender = NULL;
-    int code = CODE_OK;
-    for (size_t i = 0; i < n && code == CODE_OK; i++) {
-        struct base *b = &bases[i];
-        code = open_base(b, o);
-        if (code != CODE_OK || !b->is_archive || b->archive.is_delta) continue;
-        b->archive.lender = lender;
-        code = identify_base(b, o);
-        lender = lender ? lender : b->archive.reader;
-    }
-    return code;
-}
-
 /* bases: the snapshots */
 static int measure_steps(struct stats *s, struct base *bases)
 {
     struct scan *scan = (struct scan *)resize(NULL, 1, sizeof *scan);
-    int code = share_buffers(bases, s->n, s->o);
+    int code = CODE_OK;
+    for (size_t i = 0; i < s->n && code == CODE_OK; i++) /* what cannot be opened is told first */
+        code = open_base(&bases[i], s->o);
     for (size_t i = 0; i < s->n && code == CODE_OK; i++) {
         struct diff *d = &s->steps[i].diff;
         d->o = s->o;

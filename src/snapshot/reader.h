@@ -594,7 +594,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
 }
 
 /* Begins a request (work.h). Returns 1 if it is the outermost: the caller then ends it with
- * lmc__end_work. A snapshot without runs, which may lend to all readers of a program, does not count. */
+ * lmc__end_work. A snapshot without runs, which may only lend to other readers, does not count. */
 static int lmc__begin_request(lmc_reader *r, uint64_t size, int is_alone)
 {
     lmc__meter *const m = r->meter;
