@@ -267,10 +267,10 @@ static int read_count(struct header *h, const struct header_string *key, unsigne
     const unsigned char *at = h->at;
     uint64_t count = 0;
     if (!skip_value(h, key, depth, NULL)) return 0;
-    for (; at < h->at; at++) {
-        const uint64_t digit = (uint64_t)*at - '0';
-        c->is_wrong |= *at < '0' || *at > '9' || count > (CONTAINER_MAX_SIZE - digit) / 10;
-        count = count * 10 + digit;
+    for (; at < h->at && !c->is_wrong; at++) {
+        const unsigned digit = *at < '0' ? 10 : *at - (unsigned)'0';
+        c->is_wrong = digit > 9 || count > (CONTAINER_MAX_SIZE - digit) / 10;
+        if (!c->is_wrong) count = count * 10 + digit;
     }
     if (c->n++ >= LMC_MAX_RANK) return 1; /* refused at the end of the entry */
     return header_append(h, &h->c->shapes, &h->n_shapes, &h->shapes_room, &count, sizeof count);

@@ -587,7 +587,7 @@ class Small(Case):
 
     def test_small_files_as_the_page_says(self):
         """The page said 250 bytes for each file, and 45 for a tensor."""
-        with open(os.path.join(os.path.dirname(LMC), "../docs/format.md"), encoding="utf-8") as f:
+        with open(os.path.join(ROOT, "docs/format.md"), encoding="utf-8") as f:
             said = re.search(r"A file of one byte takes (\d+) bytes\. In a directory, a file takes (\d+) bytes more than its content, or (\d+) to (\d+) "
                              r"if there are 24 or more files \(with names of a few letters\)\. A small tensor takes some (\d+) bytes", " ".join(f.read().split()))
         alone, few, least, most, tensor = map(int, said.groups())

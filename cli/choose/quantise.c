@@ -300,7 +300,7 @@ static void list_lossy(struct members *m)
         const lmc_file *f = m->base->get_file(m->base->user, i);
         for (size_t k = 0; f && k < f->n_tensors; k++) {
             if (f->tensors[k].loss.generation == 0) continue;
-            if ((m->n_lossy & (m->n_lossy - 1)) == 0) /* a power of two: the room doubles */
+            if (!m->n_lossy || !(m->n_lossy & (m->n_lossy - 1))) /* then the room doubles */
                 m->lossy =
                     (const lmc_tensor **)resize(m->lossy, 2 * m->n_lossy + 1, sizeof *m->lossy);
             m->lossy[m->n_lossy++] = &f->tensors[k];
