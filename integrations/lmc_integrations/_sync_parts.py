@@ -19,7 +19,8 @@ from ._core import printable
 from ._sync_codecs import SyncCorrupt, SyncError, make_digest, xxh3
 from ._sync_files import Tensor, locked, make_name, read_json, sync, write_json
 from ._sync_memory import Memory
-from ._sync_publish import PHASES, Publication, check_base, check_base_digest, code, describe, find_known, name_version, show, write_index
+from ._sync_pieces import Piece
+from ._sync_publish import PHASES, Publication, check_base, check_base_digest, code, describe, find_known, gather_pieces, name_version, show, write_index
 from ._sync_report import Clock, Report
 from ._sync_versions import LAYOUTS
 
@@ -55,6 +56,7 @@ def publish_part(args: Publication, part: Part) -> Report:
             "how": how, "file": file,
             "tensors": [[t.name, t.dtype, t.shape, t.size, coded.new_sums[t.name], coded.old_sums[t.name]] for t in new.tensors.values()],
             "payloads": [[t.name, size, digest] for t, size, digest in payloads], "n_changed": coded.n_changed,
+            "pieces": list(new.pieces.values()),
         }
         with locked(os.path.join(args.sync_dir, ".lock"), wait=True):
             check_new(target)
@@ -70,7 +72,7 @@ def publish_part(args: Publication, part: Part) -> Report:
             there = [x for x in found if x is not None]
             if len(there) < part.n:
                 size = os.path.getsize(os.path.join(made, file)) if file else 0
-                said, changed, metrics = describe(new.tensors, [(file or "", *x) for x in payloads], size, coded.n_changed)
+                said, changed, metrics = describe(new.tensors, [(file or "", *x) for x in payloads], size, coded.n_changed, new.pieces)
                 said = "part %d, %d of %d are there: %s" % (part.number, len(there), part.n, said)
             else:
                 said, changed, metrics = join(args, place, target, there, how, clock)
@@ -105,6 +107,7 @@ def join(args: Publication, place: str, target: str, parts: list[dict[str, Any]]
     new_sums: dict[str, str] = {}
     old_sums: dict[str, str] = {}
     payloads: list[tuple[str, Tensor, int, str]] = []
+    pieces: dict[str, Piece] = {}
     n_changed = 0
     for number, x in enumerate(parts):
         if x.get("how") != how:
@@ -116,14 +119,19 @@ def join(args: Publication, place: str, target: str, parts: list[dict[str, Any]]
                 tensors[name] = Tensor("", name, dtype, shape, 0, size)
             payloads += [(x["file"], tensors[name], size, digest) for name, size, digest in x["payloads"]]
             n_changed += x["n_changed"]
+            pieces |= {piece.name: piece for piece in (Piece(*row) for row in x["pieces"])}
         except (KeyError, TypeError, ValueError) as error:
             raise SyncCorrupt("%s: %s" % (name_description(place, number), error))
-    base_digest = check_base_digest("the base", make_digest(tensors, old_sums), find_known(args))
+    both = {piece.tensor for piece in pieces.values()} & tensors.keys()
+    if both:
+        raise SyncError("tensor %s is in a part as a whole, and in pieces in others" % ascii(min(both)))
+    wholes = gather_pieces(pieces)
+    base_digest = check_base_digest("the base", make_digest(tensors, old_sums), find_known(args), wholes)
     files = sorted({file for file, _, _, _ in payloads})
     made = os.path.join(place, os.path.basename(target))
-    write_index(args, made, files, payloads, make_digest(tensors, new_sums), base_digest)
+    write_index(args, made, files, payloads, make_digest(tensors, new_sums), base_digest, wholes)
     show(args, made, target, clock)
-    return describe(tensors, payloads, sum(os.path.getsize(os.path.join(target, f)) for f in files), n_changed)
+    return describe(tensors, payloads, sum(os.path.getsize(os.path.join(target, f)) for f in files), n_changed, pieces)
 
 
 def clean(args: Publication) -> None:

@@ -35,6 +35,7 @@ from ._sync_files import (
     write_json,
 )
 from ._sync_memory import Memory
+from ._sync_pieces import Piece, Pieces, as_json, gather
 from ._sync_report import Clock, Report
 from ._sync_versions import CHECKSUMS_FILE, LAYOUTS, MANIFEST, Version, find_versions, read_digest, read_number, read_version
 
@@ -202,24 +203,34 @@ def write_delta(args: Publication, new: Checkpoint | Memory, old: Checkpoint | M
                 clock: Clock) -> tuple[str, list[str], dict[str, Any]]:
     stored_digest, known = check_base(args, new, old), find_known(args)
     coded = code(args, new, old, known, pool, stage, clock)
-    base_digest = check_base_digest(old.directory, make_digest(old.tensors, coded.old_sums), known)
+    made = new.pieces if isinstance(new, Memory) else {}
+    pieces = gather_pieces(made)
+    base_digest = check_base_digest(old.directory, make_digest(old.tensors, coded.old_sums), known, pieces)
     if stored_digest not in (None, base_digest):
         raise SyncWrongBase("%s was changed after version %d was received" % (old.directory, args.base_version))
     files = name_shards(args, stage, len(coded.shards))
     payloads = [(file, t, size, digest) for file, written in zip(files, coded.shards) for t, size, digest in written]
-    write_index(args, stage, files, payloads, make_digest(new.tensors, coded.new_sums), base_digest)
-    return describe(new.tensors, payloads, sum(os.path.getsize(os.path.join(stage, f)) for f in files), coded.n_changed)
+    write_index(args, stage, files, payloads, make_digest(new.tensors, coded.new_sums), base_digest, pieces)
+    return describe(new.tensors, payloads, sum(os.path.getsize(os.path.join(stage, f)) for f in files), coded.n_changed, made)
 
 
 def describe(tensors: dict[str, Tensor], payloads: list[tuple[str, Tensor, int, str]], packed: int,
-             n_changed: int) -> tuple[str, list[str], dict[str, Any]]:
+             n_changed: int, pieces: dict[str, Piece]) -> tuple[str, list[str], dict[str, Any]]:
     """What to say of a delta: a text, the names of the tensors that changed, and numbers."""
     size = sum(t.size for t in tensors.values())
-    metrics = {"tensors": len(tensors), "tensors_changed": len(payloads), "bytes": size,
+    names, changed = ({pieces[x].tensor if x in pieces else x for x in some} for some in (tensors, [t.name for _, t, _, _ in payloads]))
+    metrics = {"tensors": len(names), "tensors_changed": len(changed), "bytes": size,
                "bytes_changed": sum(t.size for _, t, _, _ in payloads), "bytes_published": packed,
                "share_changed": n_changed / max(1, sum(math.prod(t.shape) for t in tensors.values()))}
-    said = "%d of %d tensors changed, %d bytes as %d, %.2fx" % (len(payloads), len(tensors), size, packed, size / max(packed, 1))
-    return said, sorted(t.name for _, t, _, _ in payloads), metrics
+    said = "%d of %d tensors changed, %d bytes as %d, %.2fx" % (len(changed), len(names), size, packed, size / max(packed, 1))
+    return said, sorted(changed), metrics
+
+
+def gather_pieces(pieces: dict[str, Piece]) -> Pieces:
+    try:
+        return gather(pieces.values())
+    except ValueError as error:
+        raise SyncError("%s: each process publishes its own, with part=" % error) from None
 
 
 def find_known(args: Publication) -> Version | None:
@@ -232,8 +243,9 @@ def find_known(args: Publication) -> Version | None:
     return None
 
 
-def check_base_digest(where: str, digest: str, known: Version | None) -> str:
-    if known is not None and known.digest not in (None, digest):
+def check_base_digest(where: str, digest: str, known: Version | None, pieces: Pieces) -> str:
+    """If the base was published in other pieces, its digest is of those, and only receivers can compare."""
+    if known is not None and known.pieces == pieces and known.digest not in (None, digest):
         raise SyncWrongBase("%s is not version %d as it was published: a tensor differs that version %d did not change" %
                             (where, known.number, known.number))
     return digest
@@ -314,7 +326,7 @@ def name_shards(args: Publication, stage: str, n: int) -> list[str]:
 
 
 def write_index(args: Publication, stage: str, files: list[str], payloads: list[tuple[str, Tensor, int, str]], digest: str,
-                base_digest: str) -> None:
+                base_digest: str, pieces: Pieces) -> None:
     how = {"delta_encoding": ENCODINGS[args.compression], "compression_format": args.compression, "digest": digest, "base_digest": base_digest}
     if args.layout == "skyrl":
         write_json(os.path.join(stage, MANIFEST), {
@@ -322,12 +334,13 @@ def write_index(args: Publication, stage: str, files: list[str], payloads: list[
             "tensors": [{"name": t.name, "dtype": name_torch_dtype(t.dtype), "shape": t.shape, "uncompressed_num_bytes": t.size,
                          "compressed_num_bytes": n, "payload_file": file, "payload_key": t.name, "checksum": digest,
                          "checksum_algorithm": args.checksum} for file, t, n, digest in payloads],
-            "total_uncompressed_num_bytes": sum(t.size for _, t, _, _ in payloads), "total_compressed_num_bytes": sum(p[2] for p in payloads)})
+            "total_uncompressed_num_bytes": sum(t.size for _, t, _, _ in payloads), "total_compressed_num_bytes": sum(p[2] for p in payloads),
+            **as_json(pieces)})
     else:
         write_json(os.path.join(stage, INDEX), {
             "metadata": {"version": "%06d" % args.version, "base_version": "%06d" % args.base_version, **how,
                          "checksum_format": args.checksum},
-            "weight_map": {t.name: file for file, t, _, _ in payloads}})
+            "weight_map": {t.name: file for file, t, _, _ in payloads}, **as_json(pieces)})
 
 
 def name_torch_dtype(dtype: str) -> str:

@@ -30,6 +30,7 @@ from ._sync_files import (
     sync,
     write_json,
 )
+from ._sync_pieces import View, cut
 from ._sync_remote import fetch
 from ._sync_report import Clock, Report
 from ._sync_versions import CHECKSUMS_FILE, Version, find_digest, find_versions, read_digest, read_number, read_version
@@ -130,7 +131,7 @@ def bring_from(args: Request, state_dir: str, state: dict[str, Any], have: int |
         sums: Sums = {}
         if have is not None and is_local:
             sums, complete = identify(begin, state_path, state, have, pool)
-            check_number(args.local_dir, complete["digest"], have, versions)
+            check_number(args.local_dir, [complete["digest"], complete.get("published")], have, versions)
             if have == target:
                 if state != complete:
                     write_json(state_path, complete)
@@ -146,7 +147,8 @@ def bring_from(args: Request, state_dir: str, state: dict[str, Any], have: int |
             if ((read_json(state_path) or {}).get("commit") or {}).get("stage") != os.path.basename(stage):
                 shutil.rmtree(stage, ignore_errors=True)
             raise
-        changed = sorted({name for link in links for name in link.payloads} if is_local else begin.tensors)
+        changed = sorted({t.name for t in begin.tensors.values() if any(name in link.payloads for link, view in zip(links, make_views(begin, links))
+                                                                        for name, _ in view.names[t.name])} if is_local else begin.tensors)
     with clock.phase("write"):
         commit(args.local_dir, state_dir, state)
     metrics = {"from_version": have if is_local else None, "versions": len(links) + (full is not None),
@@ -169,7 +171,7 @@ def identify(local: Checkpoint, state_path: str, state: dict[str, Any], have: in
     """(the checksums of the local checkpoint's tensors, a complete state). They are those of the state as long as size, time
     and inode of each file are as receive has left them; otherwise all is read, and must have the digest of the state. If the
     state has none, another program wrote it, and what is there is taken for that version."""
-    digest, sums = read_digest(state_path, state, "digest"), state.get("checksums")
+    digest, sums, pieces = read_digest(state_path, state, "digest"), state.get("checksums"), state.get("pieces")
     marks = {os.path.basename(path): mark(shard.status) for path, shard in local.shards.items()}
     if digest is None or state.get("files") != marks or not isinstance(sums, dict) or set(sums) != set(local.tensors):
         scratch = Scratch()
@@ -181,18 +183,23 @@ def identify(local: Checkpoint, state_path: str, state: dict[str, Any], have: in
         other = sorted(n for n, s in sums.items() if isinstance(before, dict) and before.get(n) != s)
         raise SyncWrongBase("%s was changed after version %d was received%s: receive into an empty directory" %
                             (local.directory, have, ", e.g. tensor %s" % ascii(other[0]) if other else ""))
-    return sums, make_state(have, local.tensors, sums, marks)
+    if digest is None or not isinstance(pieces, dict):
+        return sums, make_state(have, local.tensors, sums, marks)
+    return {**pieces, **sums}, make_state(have, local.tensors, sums, marks, pieces, read_digest(state_path, state, "published"))
 
 
-def make_state(version: int, tensors: dict[str, Tensor], sums: Sums, marks: dict[str, list[int]]) -> dict[str, Any]:
-    """What state.json says. SGLang reads and writes only the version."""
-    return {"version": "%06d" % version, "digest": make_digest(tensors, sums), "checksums": sums, "files": marks}
+def make_state(version: int, tensors: dict[str, Tensor], sums: Sums, marks: dict[str, list[int]], pieces: Sums | None = None,
+               published: str | None = None) -> dict[str, Any]:
+    """What state.json says. SGLang reads and writes only the version. pieces: checksums, if the version was published in pieces, and
+    then its digest, which is of them."""
+    state = {"version": "%06d" % version, "digest": make_digest(tensors, sums), "checksums": {name: sums[name] for name in tensors}, "files": marks}
+    return {**state, "pieces": pieces, "published": published} if published else state
 
 
-def check_number(local_dir: str, digest: str, have: int, versions: dict[int, str]) -> None:
+def check_number(local_dir: str, digests: list[str | None], have: int, versions: dict[int, str]) -> None:
     """The number of a version does not say what it is: after a restart a publisher may use it again."""
     published = find_digest(versions[have]) if have in versions else None
-    if published not in (None, digest):
+    if published not in (None, *digests):
         raise SyncWrongBase("%s is at another version %d than %s: numbers began anew, or it was changed; receive into an empty directory" %
                             (local_dir, have, versions[have]))
 
@@ -224,25 +231,26 @@ def make_stage(args: Request, stage: str, begin: Checkpoint, sums: Sums, full: V
     """Writes the files that differ from the local checkpoint to the stage. sums: the checksums of what is in begin, if it is
     the local checkpoint. Returns what the state will say of digest, checksums and files."""
     is_local, scratch = bool(sums), Scratch()
-    check_tensors(begin, full, links)
+    views = [View(begin.tensors, {}), *make_views(begin, links)]
+    check_tensors(begin, full, links, views)
     first = make_digest(begin.tensors, sums) if is_local else full.digest if full else None
-    check_bases(begin, links, [first, *(link.digest for link in links)])  # what is known before all is decoded
+    known = zip([first, *(link.digest for link in links)], views, views[1:])  # before all is decoded
+    check_bases(begin, links, [digest if a.names == b.names else None for digest, a, b in known])
     os.mkdir(stage)
     marks = {}
     with contextlib.ExitStack() as stack:
         files = {p: File(p) for p in {t.path for link in links for t in link.payloads.values()}}
         for f in files.values():
             stack.enter_context(f.raw)
-        chain = Chain(begin, full, links, sums, [{} for _ in range(len(links) + 1)], lambda t: files[t.path].read(t.offset, t.size), clock)
+        chain = Chain(begin, full, links, views, sums, [{} for _ in views], lambda t: files[t.path].read(t.offset, t.size), clock)
         for file in list_files(begin.directory):
             path, made = os.path.join(begin.directory, file), os.path.join(stage, file)
             if full and os.path.islink(path): # publish() writes no links; a link might lead anywhere
                 raise SyncCorrupt("%s is a link" % path)
             shard = begin.shards.get(path)
-            if shard and is_local and not any(t.name in link.payloads for t in shard.tensors for link in links):
+            if shard and is_local and not any(map(chain.changes, shard.tensors)):
                 marks[file] = mark(shard.status)
-                for t in shard.tensors:
-                    chain.keep(t)
+                run_all(pool, lambda t: chain.keep(t, scratch), shard.tensors)
             elif shard:
                 head = copy_shard(shard, made, pool, scratch, chain.make, clock)
                 if full and full.checksum and full.checksum(head) != full.others.get(file):
@@ -255,12 +263,24 @@ def make_stage(args: Request, stage: str, begin: Checkpoint, sums: Sums, full: V
     chain.check_digests()
     sync(stage)
     sync(os.path.dirname(stage)) # before state.json names it
-    return make_state(0, begin.tensors, chain.sums[-1], marks)
+    last = chain.sums[-1]
+    pieces = {name: last[name] for name in views[-1].tensors if name not in begin.tensors}
+    return make_state(0, begin.tensors, last, marks, pieces, make_digest(views[-1].tensors, last) if pieces else None)
 
 
-def check_tensors(begin: Checkpoint, full: Version | None, links: list[Version]) -> None:
-    for link in links:
-        other = sorted(set(link.payloads) - set(begin.tensors))
+def make_views(begin: Checkpoint, links: list[Version]) -> list[View]:
+    views: list[View] = []
+    for i, link in enumerate(links):
+        try:
+            views.append(views[-1] if i and link.pieces == links[i - 1].pieces else View(begin.tensors, link.pieces))
+        except ValueError as error:
+            raise SyncWrongBase("version %d and %s: %s" % (link.number, begin.directory, error))
+    return views
+
+
+def check_tensors(begin: Checkpoint, full: Version | None, links: list[Version], views: list[View]) -> None:
+    for link, view in zip(links, views[1:]):
+        other = sorted(set(link.payloads) - set(view.tensors))
         if other:
             raise SyncWrongBase("version %d has tensor %s, and %s has not" % (link.number, ascii(other[0]), begin.directory))
     for shard in begin.shards.values() if full else (): # a delta has checksums there
@@ -271,12 +291,13 @@ def check_tensors(begin: Checkpoint, full: Version | None, links: list[Version])
 
 
 class Chain(NamedTuple):
-    """All payloads that lead from the checkpoint at begin to the target, in order. sums: the checksums at begin, and after
-    each link."""
+    """All payloads that lead from the checkpoint at begin to the target, in order. views: how begin and each link name tensors, whole
+    or in pieces. sums: the checksums at begin, and after each link, by the names of that view and of the next link's."""
 
     begin: Checkpoint
     full: Version | None
     links: list[Version]
+    views: list[View]
     known: Sums
     sums: list[Sums]
     read_payload: Callable[[Tensor], Bytes]
@@ -293,18 +314,42 @@ class Chain(NamedTuple):
                                 (self.begin.directory, ascii(t.name)))
         if self.full and not self.full.check(t.name, out, digest):
             raise SyncCorrupt("version %d, tensor %s: wrong checksum" % (self.full.number, ascii(t.name)))
-        self.sums[0][t.name] = digest
+        have = self.record(0, t, out, {**{name: self.known[name] for name in self.names(t) & self.known.keys()}, t.name: digest})
         is_changed = False
-        for link, sums in zip(self.links, self.sums[1:]):
-            if t.name in link.payloads and link.codec:
-                digest = self.apply(link, link.codec, t.name, out, "what came before" if is_changed else self.begin.directory)
-                is_changed = True
-            sums[t.name] = digest
+        for i, link in enumerate(self.links):
+            new: Sums = {}
+            for name, box in self.views[i + 1].names[t.name]:
+                if name in link.payloads and link.codec:
+                    piece, place = cut(t, out, box)
+                    new[name] = self.apply(link, link.codec, name, piece, "what came before" if is_changed else self.begin.directory)
+                    if place is not None:
+                        place[...] = piece.reshape(place.shape)
+            if new:  # what is known of other pieces of this view is still true
+                have, is_changed = {**{name: have[name] for name, _ in self.views[i + 1].names[t.name]}, **new}, True
+            have = self.record(i + 1, t, out, have)
 
-    def keep(self, t: Tensor) -> None:
-        """Of a tensor that no link changes."""
-        for sums in self.sums:
-            sums[t.name] = self.known[t.name]
+    def record(self, i: int, t: Tensor, out: Bytes, have: Sums) -> Sums:
+        """Notes the checksums of a tensor after link i, by all names that are asked for. have: what is known of out."""
+        asked = dict(pair for view in [*self.views[i:i + 2], self.views[0]] for pair in view.names[t.name])
+        found = {name: have[name] if name in have else xxh3(cut(t, out, box)[0]) for name, box in asked.items()}
+        self.sums[i].update(found)
+        return found
+
+    def names(self, t: Tensor) -> set[str]:
+        """All names by which versions know it, or its pieces."""
+        return {name for view in self.views for name, _ in view.names[t.name]}
+
+    def changes(self, t: Tensor) -> bool:
+        return any(name in link.payloads for link, view in zip(self.links, self.views[1:]) for name, _ in view.names[t.name])
+
+    def keep(self, t: Tensor, scratch: Scratch) -> None:
+        """Of a tensor that no link changes. It is read if a version names it by pieces whose checksums are not known."""
+        names = self.names(t)
+        if names <= self.known.keys():
+            for sums in self.sums:
+                sums.update({name: self.known[name] for name in names})
+        else:
+            self.make(t, scratch.take("keep", t.size))
 
     def apply(self, link: Version, codec: Codec, name: str, out: Bytes, base: str) -> str:
         try:
@@ -323,15 +368,14 @@ class Chain(NamedTuple):
 
     def check_digests(self) -> None:
         """Each version and each base is what its publisher had, in all tensors. No digest: its publisher computes none."""
-        digests = [make_digest(self.begin.tensors, sums) for sums in self.sums]
-        check_bases(self.begin, self.links, digests)
-        for version, digest in zip([self.full, *self.links], digests):
-            if version and version.digest not in (None, digest):
+        check_bases(self.begin, self.links, [make_digest(view.tensors, sums) for view, sums in zip(self.views[1:], self.sums)])
+        for version, view, sums in zip([self.full, *self.links], self.views, self.sums):
+            if version and version.digest not in (None, make_digest(view.tensors, sums)):
                 raise SyncCorrupt("%s: its digest is not that of its tensors" % version.path)
 
 
 def check_bases(begin: Checkpoint, links: list[Version], digests: Sequence[str | None]) -> None:
-    """digests: at begin, and after each link."""
+    """digests: before each link, by its names; None: not known."""
     for link, digest in zip(links, digests):
         if digest is not None and link.base_digest not in (None, digest):
             raise SyncWrongBase("version %d was made against another version %d than %s: a tensor differs that it does not change" %
@@ -365,7 +409,7 @@ def commit(local_dir: str, state_dir: str, state: dict[str, Any]) -> int:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(local_dir, os.path.basename(file)))
     sync(local_dir)
-    write_json(state_path, {"version": "%06d" % version, **{key: said[key] for key in ("digest", "checksums", "files") if key in said}})
+    write_json(state_path, {"version": "%06d" % version, **{key: said[key] for key in ("digest", "checksums", "files", "pieces", "published") if key in said}})
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(stage)
     return version

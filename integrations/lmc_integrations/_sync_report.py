@@ -21,6 +21,9 @@ class Report(str):
         self.changed, self.metrics = changed, metrics
         return self
 
+    def __reduce__(self) -> Any:
+        return Report, (str(self), self.changed, self.metrics)  # for pickle: ranks send them to each other
+
     def as_json(self) -> dict[str, Any]:
         return {**self.metrics, "changed": self.changed}
 

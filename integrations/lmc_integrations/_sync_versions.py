@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ._sync_codecs import SyncCorrupt, SyncError, find_checksum, find_codec, xxh3
 from ._sync_files import INDEX, Tensor, read_json, read_shard
+from ._sync_pieces import Pieces, read_pieces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Version(NamedTuple):
     others: dict[str, str] = {}  #: of a full version: checksums of each file's bytes that are of no tensor
     digest: str | None = None  #: make_digest() of all its tensors; None: its publisher computes none
     base_digest: str | None = None  #: that of its base
+    pieces: Pieces = {}  #: tensors that several processes have published, each its piece
 
     def check(self, name: str, data: Bytes, digest: str) -> bool:
         """Whether a tensor, whose xxh3-128 is digest, is that of this version. True also if the version has no checksum of it."""
@@ -125,7 +127,7 @@ def read_version(number: int, path: str) -> Version:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SyncCorrupt("%s: %s" % (where, error))
     return check_version(where, Version(read_number(where, meta, "version"), path, read_number(where, meta, "base_version"), codec,
-                                        find_checksum(meta.get("checksum_format")), payloads, checksums, {}, *digests), number)
+                                        find_checksum(meta.get("checksum_format")), payloads, checksums, {}, *digests, read_pieces(where, index)), number)
 
 
 def read_manifest(number: int, path: str, where: str, manifest: dict[str, Any], digest: str | None, base_digest: str | None) -> Version:
@@ -149,7 +151,8 @@ def read_manifest(number: int, path: str, where: str, manifest: dict[str, Any], 
     if len(algorithms) != 1:
         raise SyncError("%s: several checksum algorithms" % where)
     return check_version(where, Version(read_number(where, manifest, "version"), path, read_number(where, manifest, "base_version"), codec,
-                                        find_checksum(algorithms.pop()), payloads, checksums, {}, digest, base_digest), number)
+                                        find_checksum(algorithms.pop()), payloads, checksums, {}, digest, base_digest,
+                                        read_pieces(where, manifest)), number)
 
 
 def check_number(where: str, version: Version, number: int) -> Version:

@@ -14,7 +14,7 @@ The output has the layout that slime publishes and SGLang's /pull_weights reads:
     SYNC_DIR/weight_v000002/
         model-00000-of-00002.safetensors    the payload of each changed tensor, as a U8 tensor of its name. __metadata__ has the
         model-00001-of-00002.safetensors    checksum of its new bytes, in hexadecimal digits
-        model.safetensors.index.json        weight_map: name -> file, and metadata, in which all values are strings:
+        model.safetensors.index.json        weight_map: name -> file, pieces: see docs/deltas.md, and metadata, in which all values are strings:
             version             "000002"
             base_version        "000001"     the version to which it must be applied
             delta_encoding      "prediction" the codec gets the old tensor as its prediction, and codes the difference
@@ -113,7 +113,8 @@ def publish(
 
     part: (number, how many, run): this process has only some of the tensors, and others have the rest, each under its number from 0 on.
     The version appears, as a whole, when the last part is there. run: a text that is the same in all processes, and another one in each
-    attempt (a random number that one of them has sent to the others). A process that failed may repeat its part.
+    attempt (a random number that one of them has sent to the others). A process that failed may repeat its part. Of DTensors each process
+    passes its own, in new_dir and in base: it publishes the piece that it has.
 
     after_write: is called with the directory of the version when that is complete and synced, and before receivers see it: for example
     to upload() it. It has the name of the version, and is renamed afterwards. If the function raises an error, no version appears, and
