@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 #: Name of the distribution -> minor releases with which all tests passed: "5.23" means all versions that begin with "5.23.".
 TESTED = {
     "lightning": ("2.6",),
+    "miles": ("0.1",),
     "modelexpress": ("0.7",),
+    "nemo-rl": ("0.6",),
     "torch": ("2.13",),
     "transformers": ("5.18", "5.19", "5.20", "5.21", "5.22", "5.23", "5.24"),
     "verl": ("0.9",),

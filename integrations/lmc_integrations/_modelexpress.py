@@ -28,7 +28,7 @@ class _XorReader:
         self.payload = None
 
 
-class _Json:
+class Json:
     """Replaces json in the trainer's module, which has the name of the compression as a literal."""
 
     def __init__(self, json_module: Any):
@@ -61,5 +61,5 @@ def register_modelexpress() -> None:
     if canonical_delta is None:
         return
     canonical_delta.compress_delta = lambda delta: np.frombuffer(_lmc.tensor_encode(delta, "AUTO"), np.uint8)
-    if not isinstance(canonical_delta.json, _Json):
-        canonical_delta.json = _Json(canonical_delta.json)
+    if not isinstance(canonical_delta.json, Json):
+        canonical_delta.json = Json(canonical_delta.json)

@@ -1,16 +1,18 @@
-"""Deltas as patches of single elements, which the RL engines of vLLM (0.33) and verl (0.9) take.
+"""Deltas as patches of single elements, which the RL engines of vLLM (0.33), verl (0.9) and NeMo-RL (0.6) take.
 
     reader = lmc_codec.open("step-2.lmc", base="step-1.safetensors")   # or base=: the tensors, on the CPU
     load_checkpoint_weight_patches(model, vllm_patches(reader))        # vLLM, in each worker
     trainer.send_weights(vllm_nccl_patches(reader))                    # vLLM's sparse_nccl, from the trainer
     for named, is_last in verl_flushes(reader): ...                    # verl: for its apply_delta, and its engine of vLLM
+    applier.update_weights_from_decoded_sparse_payload(*nemo_payloads(reader))     # NeMo-RL, in each worker of vLLM
 
-In both, NaN means "not changed", so an element that became NaN is refused: by vLLM itself, before it changes anything; for
-verl here. lmc_codec refuses a tensor that the base lacks or has with another shape: load all of it.
+In all, NaN means "not changed", so an element that became NaN is refused: by vLLM itself, before it changes anything; for
+verl and NeMo-RL here. lmc_codec refuses a tensor that the base lacks or has with another shape: load all of it.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import asdict
 from itertools import groupby
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from lmc_codec import Reader
 
-__all__ = ["verl_flushes", "vllm_nccl_patches", "vllm_patches"]
+__all__ = ["nemo_payloads", "verl_flushes", "vllm_nccl_patches", "vllm_patches"]
 
 
 def vllm_patches(reader: Reader, names: Iterable[str] | None = None, *, device: Any = "cpu") -> list[Any]:
@@ -83,9 +85,7 @@ def verl_flushes(
     parts: list[tuple[str, torch.Tensor, torch.Tensor]] = []
     size, dtype = 0, ""
     for name, indices, values in reader.changes(names, framework="torch"):
-        if indices.dtype != torch.int32 or not values.is_floating_point() or values.isnan().any():
-            what = "has more than 2**31 elements" if indices.dtype != torch.int32 else "is of integers, or has become NaN in places"
-            raise ValueError(f"tensor {printable(repr(name))} {what}, which verl's patches cannot say: load all of it")
+        _check_floats(name, values, "verl", "" if indices.dtype == torch.int32 else "has more than 2**31 elements")
         its = str(values.dtype).removeprefix("torch.")
         if parts and (its != dtype or size > max_bytes):
             yield make(parts), False
@@ -94,6 +94,41 @@ def verl_flushes(
         dtype, size = its, size + indices.nbytes + values.nbytes
     if parts:
         yield make(parts), True
+
+
+def nemo_payloads(reader: Reader, names: Iterable[str] | None = None, *, max_bytes: int = 256 << 20) -> Iterator[bytes]:
+    """Yields, for update_weights_from_decoded_sparse_payload of NeMo-RL's workers: payloads of its sparse refit, before its zstd. Each
+    has whole lists of changes, of at least max_bytes together but the last. The operation is "overwrite"."""
+    with Host("nemo-rl", "patches") as host:
+        from nemo_rl.utils.weight_transfer_sparse_codec import encode_sparse_infos, integer_view
+
+        host.calls(encode_sparse_infos, "infos")
+        host.calls(integer_view, "tensor")
+
+    def make(infos: list[Any]) -> bytes:
+        stream = io.BytesIO()
+        torch.save(encode_sparse_infos(infos), stream)
+        return stream.getvalue()
+
+    infos: list[Any] = []
+    size = 0
+    for name, indices, values in _join(reader.changes(names, framework="torch"), "cpu"):
+        _check_floats(name, values, "NeMo-RL")
+        like = torch.empty(reader.info(name).shape, dtype=values.dtype, device="meta")  # it asks for shape and dtype alone
+        infos.append((name, like, indices, integer_view(values), "overwrite"))
+        size += indices.nbytes + values.nbytes
+        if size >= max_bytes:
+            yield make(infos)
+            infos, size = [], 0
+    if infos:
+        yield make(infos)
+
+
+def _check_floats(name: str, values: torch.Tensor, host: str, what: str = "") -> None:
+    if not what and (not values.is_floating_point() or values.isnan().any()):
+        what = "is of integers, or has become NaN in places"
+    if what:
+        raise ValueError(f"tensor {printable(repr(name))} {what}, which {host}'s patches cannot say: load all of it")
 
 
 def _join(changes: Iterable[tuple[str, Any, Any]], device: Any) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:

@@ -63,7 +63,7 @@ and a publisher (slime, update_weight_from_disk_delta.py, in diff_and_compress; 
     compressed = np.frombuffer(lmc_codec.tensor_encode(new, old, dtype=dtype), np.uint8)
 
 NVIDIA's ModelExpress, whose receiver is in vLLM, has a table of decompressors. register_modelexpress() adds "lmc" to it, and makes
-its trainer publish such payloads: call it in the processes of both sides.
+its trainer publish such payloads: call it in the processes of both sides. miles has slime's layout: register_miles(), in its trainers.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ from lmc_codec import LMCError
 
 from . import _sync_parts, _sync_publish, _sync_receive
 from ._core import count_threads, printable
+from ._miles import register_miles
 from ._modelexpress import register_modelexpress
 from ._sync_codecs import SyncCorrupt, SyncError, SyncReadError, SyncWrongBase, find_checksum
 from ._sync_memory import Memory
@@ -88,7 +89,7 @@ from ._sync_remote import upload
 from ._sync_report import Report
 from ._sync_versions import LAYOUTS
 
-__all__ = ["Report", "SyncCorrupt", "SyncError", "SyncReadError", "SyncWrongBase", "main", "publish", "receive", "register_modelexpress", "upload"]
+__all__ = ["Report", "SyncCorrupt", "SyncError", "SyncReadError", "SyncWrongBase", "main", "publish", "receive", "register_miles", "register_modelexpress", "upload"]
 
 
 def publish(

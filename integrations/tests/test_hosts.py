@@ -182,7 +182,7 @@ def test_what_was_tested_is_said_alike():
         assert re.search(rf"^\|.*\| {host} {', '.join(releases)} \|$", page, re.MULTILINE | re.IGNORECASE), host
         if host in wanted:
             assert str(wanted[host]) == f">={releases[0]}"
-    assert TESTED.keys() - wanted.keys() == {"modelexpress"}
+    assert TESTED.keys() - wanted.keys() == {"miles", "modelexpress", "nemo-rl"}  # pip does not install them by these names, or not for CPUs
 
 
 def test_only_public_names_of_the_core():

@@ -3,6 +3,7 @@ same fields. Their whole packages are not imported: these modules need only PyTo
 
 import importlib
 import importlib.util
+import io
 import json
 import sys
 import types
@@ -17,6 +18,8 @@ from lmc_integrations import patches
 PATCH = "vllm.model_executor.model_loader.checkpoint_weight_patch"
 NCCL = "vllm.distributed.weight_transfer.sparse_nccl_engine"
 ENCODE = "verl.checkpoint_engine.delta_sync.encode"
+SPARSE = "nemo_rl.utils.weight_transfer_sparse_codec"
+APPLIER = "nemo_rl.models.generation.vllm.vllm_sparse_delta"
 LOADER = "verl.workers.rollout.sglang_rollout.delta_loader"
 
 
@@ -36,9 +39,9 @@ def open_packages(monkeypatch, host, *modules):
     return True
 
 
-def put_module(monkeypatch, name, **content):
+def put_module(monkeypatch, name, parents=True, **content):
     parts = name.split(".")
-    for i in range(1, len(parts) + 1):
+    for i in range(1 if parents else len(parts), len(parts) + 1):
         path = ".".join(parts[:i])
         module = types.ModuleType(path)
         module.__path__ = []
@@ -101,6 +104,47 @@ def apply_delta(monkeypatch, pretend):
 
     put_module(monkeypatch, ENCODE, DeltaParam=dataclasses.make_dataclass("DeltaParam", fields), checksum=checksum)
     pretend("verl", "0.9.1")
+    yield apply
+
+
+@pytest.fixture
+def nemo(monkeypatch, pretend):
+    """apply(model, payloads), by NeMo-RL's class that its workers of vLLM have."""
+    if open_packages(monkeypatch, "nemo_rl", SPARSE, APPLIER):
+        put_module(monkeypatch, "nemo_rl.models.generation.vllm.config", parents=False, VllmSparseRefitConfig=object)
+        put_module(monkeypatch, "nemo_rl.utils.nsys", parents=False, wrap_with_nvtx_name=lambda name: lambda function: function)
+        module = importlib.import_module(APPLIER)
+
+        def apply(model, payloads):
+            model.buffers = lambda: iter(())
+            model.parameters = lambda: iter(model.state.values())
+            applier = module.VllmSparseDeltaApplier(types.SimpleNamespace(model=model), torch.device("cpu"))
+            infos = {name: (tuple(t.shape), t.dtype) for name, t in model.state.items()}
+            applier.discover_native_skips(infos)
+            return applier.update_weights_from_decoded_sparse_payload(*payloads)
+
+        pretend("nemo-rl", "0.6.0")
+        yield apply
+        sys.modules.pop(SPARSE), sys.modules.pop(APPLIER)
+        return
+
+    def integer_view(t):
+        return t.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()])
+
+    def encode_sparse_infos(infos):
+        items = [(name, tuple(t.shape), str(t.dtype), op, i, v) for name, t, i, v, op in infos]
+        assert all(v.dtype == integer_view(torch.empty(0, dtype=t.dtype)).dtype and i.shape == v.shape for _, t, i, v, _ in infos)
+        return items
+
+    def apply(model, payloads):
+        for payload in payloads:
+            for name, shape, dtype, operation, indices, values in torch.load(io.BytesIO(payload), weights_only=True):
+                target = model.state[name]
+                assert operation == "overwrite" and tuple(target.shape) == shape and str(target.dtype) == dtype
+                integer_view(target.view(-1))[indices.long()] = values
+
+    put_module(monkeypatch, SPARSE, encode_sparse_infos=encode_sparse_infos, integer_view=integer_view)
+    pretend("nemo-rl", "0.6.0")
     yield apply
 
 
@@ -195,6 +239,24 @@ def test_verl(apply_delta, tmp_path, monkeypatch, max_bytes):
         apply_delta(model, broken.items())
 
 
+@pytest.mark.parametrize("max_bytes", [256 << 20, 1000])
+def test_nemo(nemo, tmp_path, monkeypatch, max_bytes):
+    monkeypatch.setattr("lmc_codec._reader._CHANGES", 500)
+    old, new, reader = make_step(tmp_path)
+    model = Model(old)
+    payloads = list(patches.nemo_payloads(reader, max_bytes=max_bytes))
+    assert len(payloads) == (1 if max_bytes > 1000 else 4) or max_bytes == 1000
+    nemo(model, payloads)
+    assert same(model.state, new)
+    new["embed"][5, 5] = float("nan")
+    save_file(new, tmp_path / "nan.lmc", base=old)
+    with lmc_codec.open(tmp_path / "nan.lmc", base=old) as reader, pytest.raises(ValueError, match="'embed' .*become NaN in places, which NeMo-RL's"):
+        list(patches.nemo_payloads(reader, ["embed"]))
+    save_file(old, tmp_path / "same.lmc", base=old)
+    with lmc_codec.open(tmp_path / "same.lmc", base=old) as reader:
+        assert list(patches.nemo_payloads(reader)) == []
+
+
 def test_nothing_has_changed(vllm, apply_delta, tmp_path):
     old = make_step(tmp_path)[0]
     save_file(old, tmp_path / "same.lmc", base=old)
@@ -224,10 +286,10 @@ def test_integers(apply_delta, tmp_path):
         list(patches.verl_flushes(reader))
 
 
-@pytest.mark.parametrize("host", ["vllm", "verl"])
+@pytest.mark.parametrize("host", ["vllm", "verl", "nemo-rl"])
 def test_another_release(host, pretend, tmp_path):
     reader = make_step(tmp_path)[2]
     for version in (None, "0.1.0"):
         pretend(host, version)
         with pytest.raises(ImportError, match=host):
-            list((patches.vllm_patches if host == "vllm" else patches.verl_flushes)(reader))
+            list({"vllm": patches.vllm_patches, "verl": patches.verl_flushes, "nemo-rl": patches.nemo_payloads}[host](reader))
