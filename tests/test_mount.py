@@ -681,6 +681,31 @@ print("same")
 """
         self.assertTrue(self.venv(check, self.dir).endswith(b"same\n"))
 
+    def test_gguf(self):
+        """gguf's reader maps the file."""
+        self.venv("")
+        if subprocess.run([VENV, "-c", "import gguf"], capture_output=True).returncode != 0:
+            self.skipTest("gguf is not in build/python-venv")
+        make = """
+import sys, numpy as np, gguf
+w = gguf.GGUFWriter(sys.argv[1] + "/d/m.gguf", "llama")
+for i in range(3):
+    w.add_tensor("blk.%d.w" % i, (np.random.default_rng(i).standard_normal((300, 256)) * 0.02).astype(np.float16 if i else np.float32))
+w.write_header_to_file(), w.write_kv_data_to_file(), w.write_tensors_to_file(), w.close()
+"""
+        os.mkdir(self.path("d"))
+        self.venv(make, self.dir)
+        self.lmc("d")
+        self.mount("d.lmc")
+        check = """
+import sys, numpy as np, gguf
+a, b = (gguf.GGUFReader(sys.argv[1] + x + "/m.gguf") for x in ("/d", "/m"))
+assert len(a.tensors) == 3 and isinstance(b.data, np.memmap)
+assert all(x.name == y.name and np.array_equal(x.data, y.data) for x, y in zip(a.tensors, b.tensors))
+print("same")
+"""
+        self.assertTrue(self.venv(check, self.dir).endswith(b"same\n"))
+
     def test_series_meanwhile(self):
         """Readers of 'latest' while a series grows and is pruned: each reads one whole snapshot that was there."""
         rng, data, known, errors = random.Random(5), weights(500000), set(), []
