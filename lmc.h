@@ -3073,8 +3073,14 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | lane 3 ------> |
  *       crc      ->  c0         ->   c1         ->    c2         ->    c3 */
 
+#if LMC__NEON
+typedef uint32_t lmc__crc_lane; /* else gcc clears upper halves, which are 0 */
+#else
+typedef uint64_t lmc__crc_lane;
+#endif
+
 /* Adds word i of each lane. */
-LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+LMC__INLINE LMC__CRC void lmc__crc_lanes(lmc__crc_lane c[4], const uint8_t *p, size_t i)
 {
     c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p + 8 * i));
     c[1] = LMC__CRC_STEP8(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
@@ -3090,38 +3096,45 @@ LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t
 /* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). No product is
  * reduced; one CRC instruction reduces the sum, and multiplies it by x^32. A product's x^0 is one
  * bit below the top of 64 bits: one more x. The factors make up for both. */
-LMC__CRC LMC__JOIN_LANES uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+LMC__CRC LMC__JOIN_LANES lmc__crc_lane lmc__crc_after_lanes(lmc__crc_lane c0, lmc__crc_lane c1,
+                                                            lmc__crc_lane c2, lmc__crc_lane c3)
 {
 #if LMC__NEON
     uint64_t sum = 0;
     unsigned i;
-    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (c[0] >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
-                                                 ((0 - (c[1] >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
-                                                 ((0 - (c[2] >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
+    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (uint64_t)(c0 >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
+                                                 ((0 - (uint64_t)(c1 >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
+                                                 ((0 - (uint64_t)(c2 >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
                                                 << i;
-    return LMC__CRC_STEP8(0, sum) ^ c[3];
+    return LMC__CRC_STEP8(0, sum) ^ c3;
 #else
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
                   shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
                   shift1 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT1);
-    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), shift3, 0);
-    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), shift2, 0));
-    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), shift1, 0));
-    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c0), shift3, 0);
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c1), shift2, 0));
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c2), shift1, 0));
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c3;
 #endif
+}
+
+/* Goes on behind the lanes. */
+LMC__INLINE LMC__CRC void lmc__crc_join_lanes(lmc__crc_lane c[4])
+{
+    c[0] = lmc__crc_after_lanes(c[0], c[1], c[2], c[3]);
+    c[1] = c[2] = c[3] = 0;
 }
 
 LMC__CRC static uint32_t LMC__VEC(crc32c)(uint32_t crc, const uint8_t *p, size_t size)
 {
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    lmc__crc_lane c[4] = {(uint32_t)~crc, 0, 0, 0};
     for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
         size_t i;
         for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
             lmc__crc_lanes(c, p, i);
             lmc__crc_lanes(c, p, i + 1);
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     for (; size >= 8; p += 8, size -= 8) c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p));
     for (; size != 0; p++, size--) c[0] = LMC__CRC_STEP1(c[0], *p);
@@ -3906,13 +3919,11 @@ typedef struct lmc__rows {
     unsigned n;           /* rows to correct */
     uint8_t first[16];    /* places where they start */
     uint8_t more[16][16]; /* what is added there: entry - place - distance */
-#if LMC__X86
-    uint8_t steps[16][16]; /* for look_up_rows, if there are many rows to correct */
-#endif
+    uint8_t all[16][16];  /* for look_up_rows, if there are many rows to correct */
 } lmc__rows;
 
-/* With more rows to correct than this, AVX2 is faster with look_up_rows. */
-#define LMC__MANY_ROWS 8u
+/* With more rows to correct than this, look_up_rows is faster. */
+#define LMC__MANY_ROWS (LMC__NEON ? 6u : 8u)
 
 LMC__STATIC_VEC void lmc__set_rows(lmc__rows *rows, const uint8_t *table)
 {
@@ -3926,34 +3937,49 @@ LMC__STATIC_VEC void lmc__set_rows(lmc__rows *rows, const uint8_t *table)
         rows->first[rows->n] = (uint8_t)(16 * i);
         memcpy(rows->more[rows->n++], more, 16);
     }
-#if LMC__X86
     for (i = 0; i < 256 && rows->n > LMC__MANY_ROWS; i++)
-        rows->steps[i / 16][i % 16] = (uint8_t)(table[i] ^ (i % 128 < 16 ? 0 : table[i - 16]));
-#endif
+        rows->all[i / 16][i % 16] =
+            (uint8_t)(table[i] ^ (LMC__NEON || i % 128 < 16 ? 0 : table[i - 16]));
 }
 
-#if LMC__X86
-/* Looks up in all rows, like most trees of fp8 and int8 need. A shuffle gives 0 if bit 7 of a place
- * is set, and else uses the lower 4 bits. From a place in row r < 8, each turn subtracts 16: rows 0
- * to r give an entry, those behind them 0, because the difference saturates. A row has
- * what changes against the row before it (xor), so all turns together give the entry of row r. The
- * upper 128 places, of which bit 7 is set, take the same turns with this bit flipped. */
-LMC__INLINE_AVX2 __m256i lmc__look_up_rows_avx2(const lmc__rows *rows, __m256i v)
+/* Looks up in all rows, like most trees of fp8 and int8 need. */
+#if LMC__NEON
+LMC__INLINE void lmc__look_up_rows_neon(const lmc__rows *rows, uint8x16_t v[4])
+{
+    const uint8x16x4_t first = lmc__load64_neon(rows->all[0]);
+    uint8x16_t out[4];
+    unsigned i, j;
+    LMC__UNROLL for (j = 0; j < 4; j++) out[j] = vqtbl4q_u8(first, v[j]);
+    LMC__UNROLL for (i = 4; i < 16; i += 4)
+    {
+        const uint8x16x4_t next = lmc__load64_neon(rows->all[i]);
+        LMC__UNROLL for (j = 0; j < 4; j++) out[j] =
+            vqtbx4q_u8(out[j], next, vsubq_u8(v[j], vdupq_n_u8((uint8_t)(16 * i))));
+    }
+    memcpy(v, out, sizeof out);
+}
+#else
+/* A shuffle gives 0 if bit 7 of a place is set, and else uses the lower 4 bits. From a place in row
+ * r < 8, each turn subtracts 16: rows 0 to r give an entry, those behind them 0, because the
+ * difference saturates. A row has what changes against the row before it (xor), so all turns
+ * together give the entry of row r. The upper 128 places, of which bit 7 is set, take the same
+ * turns with this bit flipped. */
+LMC__INLINE_AVX2 void lmc__look_up_rows_avx2(const lmc__rows *rows, __m256i v[1])
 {
     const __m256i row = _mm256_set1_epi8(16);
-    __m256i low = v, high = _mm256_xor_si256(v, _mm256_set1_epi8((char)0x80)),
+    __m256i low = v[0], high = _mm256_xor_si256(v[0], _mm256_set1_epi8((char)0x80)),
             out[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     unsigned i;
     LMC__UNROLL for (i = 0; i < 8; i++)
     {
         out[0] =
-            _mm256_xor_si256(out[0], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->steps[i]), low));
+            _mm256_xor_si256(out[0], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i]), low));
         out[1] = _mm256_xor_si256(
-            out[1], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->steps[i + 8]), high));
+            out[1], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i + 8]), high));
         low = _mm256_subs_epi8(low, row);
         high = _mm256_subs_epi8(high, row);
     }
-    return _mm256_xor_si256(out[0], out[1]);
+    v[0] = _mm256_xor_si256(out[0], out[1]);
 }
 #endif
 
@@ -3962,14 +3988,13 @@ LMC__INLINE_VEC void LMC__VEC(map_step)(const lmc__rows *rows, lmc__vector v[LMC
 {
     const lmc__vector distance = LMC__VEC(load_row)(rows->distance);
     lmc__vector out[LMC__VECTORS_SORTED];
+    const int is_many = rows->n > LMC__MANY_ROWS;
     unsigned i, j;
-#if LMC__X86
-    if (rows->n > LMC__MANY_ROWS) {
-        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) v[j] =
-            LMC__VEC(look_up_rows)(rows, v[j]);
+    /* NEON's registers are for the other way, which floats take, and not for tables */
+    if (LMC__NEON ? __builtin_expect(is_many, 0) : is_many) {
+        LMC__VEC(look_up_rows)(rows, v);
         return;
     }
-#endif
     LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) out[j] = LMC__VEC(plus)(
         v[j], LMC__VEC(shuffle)(distance, (lmc__vector)((LMC__VEC(u8s))v[j] >> 4)), 1);
     for (i = 0; i < rows->n; i++) {
@@ -4734,7 +4759,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    lmc__crc_lane c[4] = {(uint32_t)~crc, 0, 0, 0};
     size_t at, i;
     if (size % (4 * LMC__CRC_LANE4)) return k->crc32c(crc, p, size);
     for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
@@ -4743,8 +4768,7 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
             lmc__crc_lanes(c, p + at, i);
             lmc__crc_lanes(c, p + at, i + 1);
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     return ~(uint32_t)c[0];
 }
@@ -4967,7 +4991,7 @@ LMC__INLINE LMC__CRC lmc__progress LMC__VEC(split_root_loop)(const lmc__planes *
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
     const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
     uint8_t copies[2][LMC__STRIP_SIZE];
-    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     LMC__VEC(root) state;
     lmc__progress done = lmc__no_progress();
     lmc__vector sum = LMC__VEC(splat)(0);
@@ -4999,8 +5023,7 @@ LMC__INLINE LMC__CRC lmc__progress LMC__VEC(split_root_loop)(const lmc__planes *
             }
             LMC__VEC(split_root_step)(&rows, &state, v, i + j, width, order, has_root);
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     done.sum = LMC__VEC(sum_words)(sum);
     done.n = i;
@@ -5284,21 +5307,23 @@ LMC__INLINE lmc__side_cursor lmc__open_side(lmc__side side, size_t used, uint8_t
 #if LMC__NEON
 /* All whole strips, at least one; the root, if any, is the top plane. While a strip is made, the
  * CRC of the strip before is computed: vector and CRC instructions do not compete for units. */
-LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *dst,
-                                              const lmc__join_source *source, size_t n,
-                                              lmc__progress *done, uint64_t *sum, unsigned width)
+LMC__INLINE LMC__CRC void lmc__join_root_of(const lmc__kernels *k, uint8_t *dst,
+                                            const lmc__join_source *source, size_t n,
+                                            lmc__progress *done, uint64_t *sum, unsigned width,
+                                            enum lmc__order order, int has_root)
 {
     const size_t n_strip = LMC__STRIP_ELEMENTS(width);
-    const lmc__merged *const root = source->root;
+    const lmc__merged *const root = has_root ? source->root : NULL;
     const lmc__const_planes rows = *source->planes; /* copies, which no store of bytes can change */
-    const enum lmc__order order = source->order;
-    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    const uint8_t *mask = NULL;
+    lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     uint8_t constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     size_t i, j, n_right = lmc__join_strip(k, dst, source, 0, n_strip, 0);
     uint8x16_t v[8], top[4];
     unsigned p, h;
     if (root) {
+        mask = root->mask;
         left = lmc__open_side(root->left, n_strip - n_right, constant[0]);
         right = lmc__open_side(root->right, n_right, constant[1]);
     }
@@ -5309,8 +5334,8 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
         for (j = i; j < i + n_strip; j += 64) {
             LMC__UNROLL for (p = 0; p < 2 * width; p++)
                 lmc__crc_lanes(c, from + (j - i) * width / 4, p);
-            if (root) {
-                const size_t ones = lmc__merge64_neon(top, lmc__load64(root->mask + j / 8), left.at,
+            if (has_root) {
+                const size_t ones = lmc__merge64_neon(top, lmc__load64(mask + j / 8), left.at,
                                                       right.at, top[0], top[0], 1, 1);
                 left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
@@ -5318,7 +5343,7 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
             LMC__UNROLL for (h = 0; h < 4; h++)
             {
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    root && p == width - 1 ? top[h] : vld1q_u8(rows.row[p] + j + 16 * h);
+                    has_root && p == width - 1 ? top[h] : vld1q_u8(rows.row[p] + j + 16 * h);
                 lmc__join_vectors_neon(v, width);
                 if (order)
                     LMC__UNROLL for (p = 0; p < width; p++) v[p] =
@@ -5327,11 +5352,21 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
                     vst1q_u8(dst + (j + 16 * h) * width + 16 * p, v[p]);
             }
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     done->n = i;
     done->crc = lmc__crc32c_neon(~(uint32_t)c[0], dst + (i - n_strip) * width, LMC__STRIP_SIZE);
+}
+/* order and has_root are constants where blocks need most time: that of floats, with a root. */
+LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *dst,
+                                              const lmc__join_source *source, size_t n,
+                                              lmc__progress *done, uint64_t *sum, unsigned width)
+{
+    if (source->root && source->order == LMC__ORDER_FLOAT)
+        lmc__join_root_of(k, dst, source, n, done, sum, width, LMC__ORDER_FLOAT, 1);
+    else
+        lmc__join_root_of(k, dst, source, n, done, sum, width, source->order,
+                            source->root != NULL);
 }
 LMC__DEFINE_WIDTHS(lmc__join_root, LMC__LOOP_VEC,
                    (const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n,
@@ -5405,7 +5440,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const lmc__merged *const root = can_merge ? source->root : NULL;
     const lmc__const_planes rows = *source->planes;
     const __m256i zero = _mm256_setzero_si256();
-    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     const uint8_t *mask = NULL;
     uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
@@ -5454,8 +5489,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 lmc__copy_stream_avx2(out, from + head, half, width);
             }
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
         lmc__copy_stream_avx2(dst + (i - n_strip) * width + head, to + head, j, 1);
@@ -6519,8 +6553,9 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 #endif
 
 #if LMC__NEON
-/* Steps of 64 elements, from done->n on. In a plane, a class is merged from zeros and its list, by
- * the mask of its elements; the places are the same in all planes. */
+/* Steps of 64 elements, from done->n on. The places of a class's elements in its lists are those of
+ * the zeros of a merge by the class's complement. They are the same in all planes. Others have
+ * places from 16 on, where vqtbx1q leaves v as it is. */
 LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread,
                                          const lmc__delta_block *block, size_t n, unsigned width,
                                          const uint8x16_t *highest, lmc__delta_progress *done)
@@ -6531,10 +6566,8 @@ LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread
     size_t next[LMC__MAX_CLASSES], before[4], i;
     uint64_t m[LMC__MAX_CLASSES];
     uint8x16_t v[4][8], keys[4], places[4];
-    uint8x16x2_t x;
     unsigned p, c, j;
     memcpy(next, done->next, sizeof next);
-    x.val[0] = vdupq_n_u8(0);
     for (i = done->n; i < n; i += 64) {
         lmc__load_step_neon(keys, base + i * width, width);
         lmc__find_classes_neon(m, keys, highest, n_classes);
@@ -6543,19 +6576,16 @@ LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread
         for (c = 0; c < n_classes; c++) {
             const size_t at = next[c];
             if (!spread->is_used[c]) continue;
-            next[c] += lmc__merge_places_neon(places, before, m[c]);
+            next[c] = at + 64 - lmc__merge_places_neon(places, before, ~m[c]);
+            LMC__UNROLL for (j = 0; j < 4; j++) before[j] = 16 * j - before[j];
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side side = spread->from.side[c][p];
-                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++)
-                    {
-                        x.val[1] = vld1q_u8(side.list + at + before[j]);
-                        v[j][p] = vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
-                    }
+                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
+                    vqtbx1q_u8(v[j][p], vld1q_u8(side.list + at + before[j]), places[j]);
                 if (side.list || side.value == 0) continue;
-                x.val[1] = vdupq_n_u8(side.value); /* at every place */
                 LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
-                    vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
+                    vqtbx1q_u8(v[j][p], vdupq_n_u8(side.value), places[j]);
             }
         }
         LMC__UNROLL for (j = 0; j < 4; j++)

@@ -1990,8 +1990,14 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | lane 3 ------> |
  *       crc      ->  c0         ->   c1         ->    c2         ->    c3 */
 
+#if LMC__NEON
+typedef uint32_t lmc__crc_lane; /* else gcc clears upper halves, which are 0 */
+#else
+typedef uint64_t lmc__crc_lane;
+#endif
+
 /* Adds word i of each lane. */
-LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+LMC__INLINE LMC__CRC void lmc__crc_lanes(lmc__crc_lane c[4], const uint8_t *p, size_t i)
 {
     c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p + 8 * i));
     c[1] = LMC__CRC_STEP8(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
@@ -2007,38 +2013,45 @@ LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t
 /* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). No product is
  * reduced; one CRC instruction reduces the sum, and multiplies it by x^32. A product's x^0 is one
  * bit below the top of 64 bits: one more x. The factors make up for both. */
-LMC__CRC LMC__JOIN_LANES uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+LMC__CRC LMC__JOIN_LANES lmc__crc_lane lmc__crc_after_lanes(lmc__crc_lane c0, lmc__crc_lane c1,
+                                                            lmc__crc_lane c2, lmc__crc_lane c3)
 {
 #if LMC__NEON
     uint64_t sum = 0;
     unsigned i;
-    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (c[0] >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
-                                                 ((0 - (c[1] >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
-                                                 ((0 - (c[2] >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
+    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (uint64_t)(c0 >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
+                                                 ((0 - (uint64_t)(c1 >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
+                                                 ((0 - (uint64_t)(c2 >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
                                                 << i;
-    return LMC__CRC_STEP8(0, sum) ^ c[3];
+    return LMC__CRC_STEP8(0, sum) ^ c3;
 #else
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
                   shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
                   shift1 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT1);
-    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), shift3, 0);
-    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), shift2, 0));
-    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), shift1, 0));
-    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c0), shift3, 0);
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c1), shift2, 0));
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c2), shift1, 0));
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c3;
 #endif
+}
+
+/* Goes on behind the lanes. */
+LMC__INLINE LMC__CRC void lmc__crc_join_lanes(lmc__crc_lane c[4])
+{
+    c[0] = lmc__crc_after_lanes(c[0], c[1], c[2], c[3]);
+    c[1] = c[2] = c[3] = 0;
 }
 
 LMC__CRC static uint32_t LMC__VEC(crc32c)(uint32_t crc, const uint8_t *p, size_t size)
 {
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    lmc__crc_lane c[4] = {(uint32_t)~crc, 0, 0, 0};
     for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
         size_t i;
         for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
             lmc__crc_lanes(c, p, i);
             lmc__crc_lanes(c, p, i + 1);
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     for (; size >= 8; p += 8, size -= 8) c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p));
     for (; size != 0; p++, size--) c[0] = LMC__CRC_STEP1(c[0], *p);
@@ -2854,7 +2867,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    lmc__crc_lane c[4] = {(uint32_t)~crc, 0, 0, 0};
     size_t at, i;
     if (size % (4 * LMC__CRC_LANE4)) return k->crc32c(crc, p, size);
     for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
@@ -2863,8 +2876,7 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
             lmc__crc_lanes(c, p + at, i);
             lmc__crc_lanes(c, p + at, i + 1);
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     return ~(uint32_t)c[0];
 }
@@ -3050,21 +3062,23 @@ LMC__INLINE lmc__side_cursor lmc__open_side(lmc__side side, size_t used, uint8_t
 #if LMC__NEON
 /* All whole strips, at least one; the root, if any, is the top plane. While a strip is made, the
  * CRC of the strip before is computed: vector and CRC instructions do not compete for units. */
-LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *dst,
-                                              const lmc__join_source *source, size_t n,
-                                              lmc__progress *done, uint64_t *sum, unsigned width)
+LMC__INLINE LMC__CRC void lmc__join_root_of(const lmc__kernels *k, uint8_t *dst,
+                                            const lmc__join_source *source, size_t n,
+                                            lmc__progress *done, uint64_t *sum, unsigned width,
+                                            enum lmc__order order, int has_root)
 {
     const size_t n_strip = LMC__STRIP_ELEMENTS(width);
-    const lmc__merged *const root = source->root;
+    const lmc__merged *const root = has_root ? source->root : NULL;
     const lmc__const_planes rows = *source->planes; /* copies, which no store of bytes can change */
-    const enum lmc__order order = source->order;
-    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    const uint8_t *mask = NULL;
+    lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     uint8_t constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     size_t i, j, n_right = lmc__join_strip(k, dst, source, 0, n_strip, 0);
     uint8x16_t v[8], top[4];
     unsigned p, h;
     if (root) {
+        mask = root->mask;
         left = lmc__open_side(root->left, n_strip - n_right, constant[0]);
         right = lmc__open_side(root->right, n_right, constant[1]);
     }
@@ -3075,8 +3089,8 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
         for (j = i; j < i + n_strip; j += 64) {
             LMC__UNROLL for (p = 0; p < 2 * width; p++)
                 lmc__crc_lanes(c, from + (j - i) * width / 4, p);
-            if (root) {
-                const size_t ones = lmc__merge64_neon(top, lmc__load64(root->mask + j / 8), left.at,
+            if (has_root) {
+                const size_t ones = lmc__merge64_neon(top, lmc__load64(mask + j / 8), left.at,
                                                       right.at, top[0], top[0], 1, 1);
                 left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
@@ -3084,7 +3098,7 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
             LMC__UNROLL for (h = 0; h < 4; h++)
             {
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    root && p == width - 1 ? top[h] : vld1q_u8(rows.row[p] + j + 16 * h);
+                    has_root && p == width - 1 ? top[h] : vld1q_u8(rows.row[p] + j + 16 * h);
                 lmc__join_vectors_neon(v, width);
                 if (order)
                     LMC__UNROLL for (p = 0; p < width; p++) v[p] =
@@ -3093,11 +3107,21 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
                     vst1q_u8(dst + (j + 16 * h) * width + 16 * p, v[p]);
             }
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     done->n = i;
     done->crc = lmc__crc32c_neon(~(uint32_t)c[0], dst + (i - n_strip) * width, LMC__STRIP_SIZE);
+}
+/* order and has_root are constants where blocks need most time: that of floats, with a root. */
+LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *dst,
+                                              const lmc__join_source *source, size_t n,
+                                              lmc__progress *done, uint64_t *sum, unsigned width)
+{
+    if (source->root && source->order == LMC__ORDER_FLOAT)
+        lmc__join_root_of(k, dst, source, n, done, sum, width, LMC__ORDER_FLOAT, 1);
+    else
+        lmc__join_root_of(k, dst, source, n, done, sum, width, source->order,
+                            source->root != NULL);
 }
 LMC__DEFINE_WIDTHS(lmc__join_root, LMC__LOOP_VEC,
                    (const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n,
@@ -3171,7 +3195,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const lmc__merged *const root = can_merge ? source->root : NULL;
     const lmc__const_planes rows = *source->planes;
     const __m256i zero = _mm256_setzero_si256();
-    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     const uint8_t *mask = NULL;
     uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
@@ -3220,8 +3244,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 lmc__copy_stream_avx2(out, from + head, half, width);
             }
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
         lmc__copy_stream_avx2(dst + (i - n_strip) * width + head, to + head, j, 1);
@@ -3897,8 +3920,9 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 #endif
 
 #if LMC__NEON
-/* Steps of 64 elements, from done->n on. In a plane, a class is merged from zeros and its list, by
- * the mask of its elements; the places are the same in all planes. */
+/* Steps of 64 elements, from done->n on. The places of a class's elements in its lists are those of
+ * the zeros of a merge by the class's complement. They are the same in all planes. Others have
+ * places from 16 on, where vqtbx1q leaves v as it is. */
 LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread,
                                          const lmc__delta_block *block, size_t n, unsigned width,
                                          const uint8x16_t *highest, lmc__delta_progress *done)
@@ -3909,10 +3933,8 @@ LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread
     size_t next[LMC__MAX_CLASSES], before[4], i;
     uint64_t m[LMC__MAX_CLASSES];
     uint8x16_t v[4][8], keys[4], places[4];
-    uint8x16x2_t x;
     unsigned p, c, j;
     memcpy(next, done->next, sizeof next);
-    x.val[0] = vdupq_n_u8(0);
     for (i = done->n; i < n; i += 64) {
         lmc__load_step_neon(keys, base + i * width, width);
         lmc__find_classes_neon(m, keys, highest, n_classes);
@@ -3921,19 +3943,16 @@ LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread
         for (c = 0; c < n_classes; c++) {
             const size_t at = next[c];
             if (!spread->is_used[c]) continue;
-            next[c] += lmc__merge_places_neon(places, before, m[c]);
+            next[c] = at + 64 - lmc__merge_places_neon(places, before, ~m[c]);
+            LMC__UNROLL for (j = 0; j < 4; j++) before[j] = 16 * j - before[j];
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side side = spread->from.side[c][p];
-                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++)
-                    {
-                        x.val[1] = vld1q_u8(side.list + at + before[j]);
-                        v[j][p] = vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
-                    }
+                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
+                    vqtbx1q_u8(v[j][p], vld1q_u8(side.list + at + before[j]), places[j]);
                 if (side.list || side.value == 0) continue;
-                x.val[1] = vdupq_n_u8(side.value); /* at every place */
                 LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
-                    vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
+                    vqtbx1q_u8(v[j][p], vdupq_n_u8(side.value), places[j]);
             }
         }
         LMC__UNROLL for (j = 0; j < 4; j++)

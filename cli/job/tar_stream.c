@@ -119,7 +119,7 @@ int tar_begin(struct output *out, const lmc_file *file)
         e.size = 0;
         e.mode = 0755;
     }
-    if (file->has_mode) e.mode = kept_mode(file->mode, is_directory);
+    if (file->has_mode) e.mode = kept_mode((mode_t)file->mode, is_directory);
     int error = write_extended(out, &e, file->has_mtime ? file->mtime_ns : 0);
     if (!error) error = write_record(out, &e);
     free(path);

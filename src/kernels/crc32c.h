@@ -150,8 +150,14 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | lane 3 ------> |
  *       crc      ->  c0         ->   c1         ->    c2         ->    c3 */
 
+#if LMC__NEON
+typedef uint32_t lmc__crc_lane; /* else gcc clears upper halves, which are 0 */
+#else
+typedef uint64_t lmc__crc_lane;
+#endif
+
 /* Adds word i of each lane. */
-LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
+LMC__INLINE LMC__CRC void lmc__crc_lanes(lmc__crc_lane c[4], const uint8_t *p, size_t i)
 {
     c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p + 8 * i));
     c[1] = LMC__CRC_STEP8(c[1], lmc__load64(p + LMC__CRC_LANE4 + 8 * i));
@@ -167,38 +173,45 @@ LMC__INLINE LMC__CRC void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t
 /* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). No product is
  * reduced; one CRC instruction reduces the sum, and multiplies it by x^32. A product's x^0 is one
  * bit below the top of 64 bits: one more x. The factors make up for both. */
-LMC__CRC LMC__JOIN_LANES uint64_t lmc__crc_join_lanes(const uint64_t c[4])
+LMC__CRC LMC__JOIN_LANES lmc__crc_lane lmc__crc_after_lanes(lmc__crc_lane c0, lmc__crc_lane c1,
+                                                            lmc__crc_lane c2, lmc__crc_lane c3)
 {
 #if LMC__NEON
     uint64_t sum = 0;
     unsigned i;
-    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (c[0] >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
-                                                 ((0 - (c[1] >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
-                                                 ((0 - (c[2] >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
+    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (uint64_t)(c0 >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
+                                                 ((0 - (uint64_t)(c1 >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
+                                                 ((0 - (uint64_t)(c2 >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
                                                 << i;
-    return LMC__CRC_STEP8(0, sum) ^ c[3];
+    return LMC__CRC_STEP8(0, sum) ^ c3;
 #else
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
                   shift2 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT2),
                   shift1 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT1);
-    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[0]), shift3, 0);
-    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[1]), shift2, 0));
-    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c[2]), shift1, 0));
-    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c[3];
+    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c0), shift3, 0);
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c1), shift2, 0));
+    x = _mm_xor_si128(x, _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c2), shift1, 0));
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x)) ^ c3;
 #endif
+}
+
+/* Goes on behind the lanes. */
+LMC__INLINE LMC__CRC void lmc__crc_join_lanes(lmc__crc_lane c[4])
+{
+    c[0] = lmc__crc_after_lanes(c[0], c[1], c[2], c[3]);
+    c[1] = c[2] = c[3] = 0;
 }
 
 LMC__CRC static uint32_t LMC__VEC(crc32c)(uint32_t crc, const uint8_t *p, size_t size)
 {
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    lmc__crc_lane c[4] = {(uint32_t)~crc, 0, 0, 0};
     for (; size >= 4 * LMC__CRC_LANE4; p += 4 * LMC__CRC_LANE4, size -= 4 * LMC__CRC_LANE4) {
         size_t i;
         for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
             lmc__crc_lanes(c, p, i);
             lmc__crc_lanes(c, p, i + 1);
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     for (; size >= 8; p += 8, size -= 8) c[0] = LMC__CRC_STEP8(c[0], lmc__load64(p));
     for (; size != 0; p++, size--) c[0] = LMC__CRC_STEP1(c[0], *p);

@@ -116,21 +116,23 @@ LMC__INLINE lmc__side_cursor lmc__open_side(lmc__side side, size_t used, uint8_t
 #if LMC__NEON
 /* All whole strips, at least one; the root, if any, is the top plane. While a strip is made, the
  * CRC of the strip before is computed: vector and CRC instructions do not compete for units. */
-LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *dst,
-                                              const lmc__join_source *source, size_t n,
-                                              lmc__progress *done, uint64_t *sum, unsigned width)
+LMC__INLINE LMC__CRC void lmc__join_root_of(const lmc__kernels *k, uint8_t *dst,
+                                            const lmc__join_source *source, size_t n,
+                                            lmc__progress *done, uint64_t *sum, unsigned width,
+                                            enum lmc__order order, int has_root)
 {
     const size_t n_strip = LMC__STRIP_ELEMENTS(width);
-    const lmc__merged *const root = source->root;
+    const lmc__merged *const root = has_root ? source->root : NULL;
     const lmc__const_planes rows = *source->planes; /* copies, which no store of bytes can change */
-    const enum lmc__order order = source->order;
-    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    const uint8_t *mask = NULL;
+    lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     uint8_t constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     size_t i, j, n_right = lmc__join_strip(k, dst, source, 0, n_strip, 0);
     uint8x16_t v[8], top[4];
     unsigned p, h;
     if (root) {
+        mask = root->mask;
         left = lmc__open_side(root->left, n_strip - n_right, constant[0]);
         right = lmc__open_side(root->right, n_right, constant[1]);
     }
@@ -141,8 +143,8 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
         for (j = i; j < i + n_strip; j += 64) {
             LMC__UNROLL for (p = 0; p < 2 * width; p++)
                 lmc__crc_lanes(c, from + (j - i) * width / 4, p);
-            if (root) {
-                const size_t ones = lmc__merge64_neon(top, lmc__load64(root->mask + j / 8), left.at,
+            if (has_root) {
+                const size_t ones = lmc__merge64_neon(top, lmc__load64(mask + j / 8), left.at,
                                                       right.at, top[0], top[0], 1, 1);
                 left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
@@ -150,7 +152,7 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
             LMC__UNROLL for (h = 0; h < 4; h++)
             {
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    root && p == width - 1 ? top[h] : vld1q_u8(rows.row[p] + j + 16 * h);
+                    has_root && p == width - 1 ? top[h] : vld1q_u8(rows.row[p] + j + 16 * h);
                 lmc__join_vectors_neon(v, width);
                 if (order)
                     LMC__UNROLL for (p = 0; p < width; p++) v[p] =
@@ -159,11 +161,21 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
                     vst1q_u8(dst + (j + 16 * h) * width + 16 * p, v[p]);
             }
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     done->n = i;
     done->crc = lmc__crc32c_neon(~(uint32_t)c[0], dst + (i - n_strip) * width, LMC__STRIP_SIZE);
+}
+/* order and has_root are constants where blocks need most time: that of floats, with a root. */
+LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *dst,
+                                              const lmc__join_source *source, size_t n,
+                                              lmc__progress *done, uint64_t *sum, unsigned width)
+{
+    if (source->root && source->order == LMC__ORDER_FLOAT)
+        lmc__join_root_of(k, dst, source, n, done, sum, width, LMC__ORDER_FLOAT, 1);
+    else
+        lmc__join_root_of(k, dst, source, n, done, sum, width, source->order,
+                            source->root != NULL);
 }
 LMC__DEFINE_WIDTHS(lmc__join_root, LMC__LOOP_VEC,
                    (const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n,
@@ -237,7 +249,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const lmc__merged *const root = can_merge ? source->root : NULL;
     const lmc__const_planes rows = *source->planes;
     const __m256i zero = _mm256_setzero_si256();
-    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     const uint8_t *mask = NULL;
     uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
@@ -286,8 +298,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
                 lmc__copy_stream_avx2(out, from + head, half, width);
             }
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     for (j = 0; j < LMC__STRIP_SIZE - 32; j += 32)
         lmc__copy_stream_avx2(dst + (i - n_strip) * width + head, to + head, j, 1);

@@ -39,13 +39,11 @@ typedef struct lmc__rows {
     unsigned n;           /* rows to correct */
     uint8_t first[16];    /* places where they start */
     uint8_t more[16][16]; /* what is added there: entry - place - distance */
-#if LMC__X86
-    uint8_t steps[16][16]; /* for look_up_rows, if there are many rows to correct */
-#endif
+    uint8_t all[16][16];  /* for look_up_rows, if there are many rows to correct */
 } lmc__rows;
 
-/* With more rows to correct than this, AVX2 is faster with look_up_rows. */
-#define LMC__MANY_ROWS 8u
+/* With more rows to correct than this, look_up_rows is faster. */
+#define LMC__MANY_ROWS (LMC__NEON ? 6u : 8u)
 
 LMC__STATIC_VEC void lmc__set_rows(lmc__rows *rows, const uint8_t *table)
 {
@@ -59,34 +57,49 @@ LMC__STATIC_VEC void lmc__set_rows(lmc__rows *rows, const uint8_t *table)
         rows->first[rows->n] = (uint8_t)(16 * i);
         memcpy(rows->more[rows->n++], more, 16);
     }
-#if LMC__X86
     for (i = 0; i < 256 && rows->n > LMC__MANY_ROWS; i++)
-        rows->steps[i / 16][i % 16] = (uint8_t)(table[i] ^ (i % 128 < 16 ? 0 : table[i - 16]));
-#endif
+        rows->all[i / 16][i % 16] =
+            (uint8_t)(table[i] ^ (LMC__NEON || i % 128 < 16 ? 0 : table[i - 16]));
 }
 
-#if LMC__X86
-/* Looks up in all rows, like most trees of fp8 and int8 need. A shuffle gives 0 if bit 7 of a place
- * is set, and else uses the lower 4 bits. From a place in row r < 8, each turn subtracts 16: rows 0
- * to r give an entry, those behind them 0, because the difference saturates. A row has
- * what changes against the row before it (xor), so all turns together give the entry of row r. The
- * upper 128 places, of which bit 7 is set, take the same turns with this bit flipped. */
-LMC__INLINE_AVX2 __m256i lmc__look_up_rows_avx2(const lmc__rows *rows, __m256i v)
+/* Looks up in all rows, like most trees of fp8 and int8 need. */
+#if LMC__NEON
+LMC__INLINE void lmc__look_up_rows_neon(const lmc__rows *rows, uint8x16_t v[4])
+{
+    const uint8x16x4_t first = lmc__load64_neon(rows->all[0]);
+    uint8x16_t out[4];
+    unsigned i, j;
+    LMC__UNROLL for (j = 0; j < 4; j++) out[j] = vqtbl4q_u8(first, v[j]);
+    LMC__UNROLL for (i = 4; i < 16; i += 4)
+    {
+        const uint8x16x4_t next = lmc__load64_neon(rows->all[i]);
+        LMC__UNROLL for (j = 0; j < 4; j++) out[j] =
+            vqtbx4q_u8(out[j], next, vsubq_u8(v[j], vdupq_n_u8((uint8_t)(16 * i))));
+    }
+    memcpy(v, out, sizeof out);
+}
+#else
+/* A shuffle gives 0 if bit 7 of a place is set, and else uses the lower 4 bits. From a place in row
+ * r < 8, each turn subtracts 16: rows 0 to r give an entry, those behind them 0, because the
+ * difference saturates. A row has what changes against the row before it (xor), so all turns
+ * together give the entry of row r. The upper 128 places, of which bit 7 is set, take the same
+ * turns with this bit flipped. */
+LMC__INLINE_AVX2 void lmc__look_up_rows_avx2(const lmc__rows *rows, __m256i v[1])
 {
     const __m256i row = _mm256_set1_epi8(16);
-    __m256i low = v, high = _mm256_xor_si256(v, _mm256_set1_epi8((char)0x80)),
+    __m256i low = v[0], high = _mm256_xor_si256(v[0], _mm256_set1_epi8((char)0x80)),
             out[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     unsigned i;
     LMC__UNROLL for (i = 0; i < 8; i++)
     {
         out[0] =
-            _mm256_xor_si256(out[0], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->steps[i]), low));
+            _mm256_xor_si256(out[0], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i]), low));
         out[1] = _mm256_xor_si256(
-            out[1], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->steps[i + 8]), high));
+            out[1], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i + 8]), high));
         low = _mm256_subs_epi8(low, row);
         high = _mm256_subs_epi8(high, row);
     }
-    return _mm256_xor_si256(out[0], out[1]);
+    v[0] = _mm256_xor_si256(out[0], out[1]);
 }
 #endif
 
@@ -95,14 +108,13 @@ LMC__INLINE_VEC void LMC__VEC(map_step)(const lmc__rows *rows, lmc__vector v[LMC
 {
     const lmc__vector distance = LMC__VEC(load_row)(rows->distance);
     lmc__vector out[LMC__VECTORS_SORTED];
+    const int is_many = rows->n > LMC__MANY_ROWS;
     unsigned i, j;
-#if LMC__X86
-    if (rows->n > LMC__MANY_ROWS) {
-        LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) v[j] =
-            LMC__VEC(look_up_rows)(rows, v[j]);
+    /* NEON's registers are for the other way, which floats take, and not for tables */
+    if (LMC__NEON ? __builtin_expect(is_many, 0) : is_many) {
+        LMC__VEC(look_up_rows)(rows, v);
         return;
     }
-#endif
     LMC__UNROLL for (j = 0; j < LMC__VECTORS_SORTED; j++) out[j] = LMC__VEC(plus)(
         v[j], LMC__VEC(shuffle)(distance, (lmc__vector)((LMC__VEC(u8s))v[j] >> 4)), 1);
     for (i = 0; i < rows->n; i++) {

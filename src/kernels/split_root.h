@@ -149,7 +149,7 @@ LMC__INLINE LMC__CRC lmc__progress LMC__VEC(split_root_loop)(const lmc__planes *
     const size_t strip = LMC__STRIP_ELEMENTS(width), size = n * width;
     const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
     uint8_t copies[2][LMC__STRIP_SIZE];
-    uint64_t c[4] = {0xFFFFFFFF, 0, 0, 0};
+    lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     LMC__VEC(root) state;
     lmc__progress done = lmc__no_progress();
     lmc__vector sum = LMC__VEC(splat)(0);
@@ -181,8 +181,7 @@ LMC__INLINE LMC__CRC lmc__progress LMC__VEC(split_root_loop)(const lmc__planes *
             }
             LMC__VEC(split_root_step)(&rows, &state, v, i + j, width, order, has_root);
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     done.sum = LMC__VEC(sum_words)(sum);
     done.n = i;

@@ -85,7 +85,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
-    uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
+    lmc__crc_lane c[4] = {(uint32_t)~crc, 0, 0, 0};
     size_t at, i;
     if (size % (4 * LMC__CRC_LANE4)) return k->crc32c(crc, p, size);
     for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
@@ -94,8 +94,7 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
             lmc__crc_lanes(c, p + at, i);
             lmc__crc_lanes(c, p + at, i + 1);
         }
-        c[0] = lmc__crc_join_lanes(c);
-        c[1] = c[2] = c[3] = 0;
+        lmc__crc_join_lanes(c);
     }
     return ~(uint32_t)c[0];
 }

@@ -110,8 +110,9 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 #endif
 
 #if LMC__NEON
-/* Steps of 64 elements, from done->n on. In a plane, a class is merged from zeros and its list, by
- * the mask of its elements; the places are the same in all planes. */
+/* Steps of 64 elements, from done->n on. The places of a class's elements in its lists are those of
+ * the zeros of a merge by the class's complement. They are the same in all planes. Others have
+ * places from 16 on, where vqtbx1q leaves v as it is. */
 LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread,
                                          const lmc__delta_block *block, size_t n, unsigned width,
                                          const uint8x16_t *highest, lmc__delta_progress *done)
@@ -122,10 +123,8 @@ LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread
     size_t next[LMC__MAX_CLASSES], before[4], i;
     uint64_t m[LMC__MAX_CLASSES];
     uint8x16_t v[4][8], keys[4], places[4];
-    uint8x16x2_t x;
     unsigned p, c, j;
     memcpy(next, done->next, sizeof next);
-    x.val[0] = vdupq_n_u8(0);
     for (i = done->n; i < n; i += 64) {
         lmc__load_step_neon(keys, base + i * width, width);
         lmc__find_classes_neon(m, keys, highest, n_classes);
@@ -134,19 +133,16 @@ LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread
         for (c = 0; c < n_classes; c++) {
             const size_t at = next[c];
             if (!spread->is_used[c]) continue;
-            next[c] += lmc__merge_places_neon(places, before, m[c]);
+            next[c] = at + 64 - lmc__merge_places_neon(places, before, ~m[c]);
+            LMC__UNROLL for (j = 0; j < 4; j++) before[j] = 16 * j - before[j];
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side side = spread->from.side[c][p];
-                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++)
-                    {
-                        x.val[1] = vld1q_u8(side.list + at + before[j]);
-                        v[j][p] = vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
-                    }
+                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
+                    vqtbx1q_u8(v[j][p], vld1q_u8(side.list + at + before[j]), places[j]);
                 if (side.list || side.value == 0) continue;
-                x.val[1] = vdupq_n_u8(side.value); /* at every place */
                 LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
-                    vorrq_u8(v[j][p], vqtbl2q_u8(x, places[j]));
+                    vqtbx1q_u8(v[j][p], vdupq_n_u8(side.value), places[j]);
             }
         }
         LMC__UNROLL for (j = 0; j < 4; j++)
