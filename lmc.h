@@ -3102,10 +3102,11 @@ LMC__CRC LMC__JOIN_LANES lmc__crc_lane lmc__crc_after_lanes(lmc__crc_lane c0, lm
 #if LMC__NEON
     uint64_t sum = 0;
     unsigned i;
-    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (uint64_t)(c0 >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
-                                                 ((0 - (uint64_t)(c1 >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
-                                                 ((0 - (uint64_t)(c2 >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
-                                                << i;
+    LMC__UNROLL for (i = 0; i < 32; i++) sum ^=
+        (((0 - (uint64_t)(c0 >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
+         ((0 - (uint64_t)(c1 >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
+         ((0 - (uint64_t)(c2 >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
+        << i;
     return LMC__CRC_STEP8(0, sum) ^ c3;
 #else
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -3974,8 +3975,8 @@ LMC__INLINE_AVX2 void lmc__look_up_rows_avx2(const lmc__rows *rows, __m256i v[1]
     {
         out[0] =
             _mm256_xor_si256(out[0], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i]), low));
-        out[1] = _mm256_xor_si256(
-            out[1], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i + 8]), high));
+        out[1] = _mm256_xor_si256(out[1],
+                                  _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i + 8]), high));
         low = _mm256_subs_epi8(low, row);
         high = _mm256_subs_epi8(high, row);
     }
@@ -5365,8 +5366,7 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
     if (source->root && source->order == LMC__ORDER_FLOAT)
         lmc__join_root_of(k, dst, source, n, done, sum, width, LMC__ORDER_FLOAT, 1);
     else
-        lmc__join_root_of(k, dst, source, n, done, sum, width, source->order,
-                            source->root != NULL);
+        lmc__join_root_of(k, dst, source, n, done, sum, width, source->order, source->root != NULL);
 }
 LMC__DEFINE_WIDTHS(lmc__join_root, LMC__LOOP_VEC,
                    (const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n,
@@ -6581,8 +6581,9 @@ LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side side = spread->from.side[c][p];
-                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
-                    vqtbx1q_u8(v[j][p], vld1q_u8(side.list + at + before[j]), places[j]);
+                if (side.list)
+                    LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
+                        vqtbx1q_u8(v[j][p], vld1q_u8(side.list + at + before[j]), places[j]);
                 if (side.list || side.value == 0) continue;
                 LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
                     vqtbx1q_u8(v[j][p], vdupq_n_u8(side.value), places[j]);

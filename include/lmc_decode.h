@@ -2019,10 +2019,11 @@ LMC__CRC LMC__JOIN_LANES lmc__crc_lane lmc__crc_after_lanes(lmc__crc_lane c0, lm
 #if LMC__NEON
     uint64_t sum = 0;
     unsigned i;
-    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (uint64_t)(c0 >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
-                                                 ((0 - (uint64_t)(c1 >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
-                                                 ((0 - (uint64_t)(c2 >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
-                                                << i;
+    LMC__UNROLL for (i = 0; i < 32; i++) sum ^=
+        (((0 - (uint64_t)(c0 >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
+         ((0 - (uint64_t)(c1 >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
+         ((0 - (uint64_t)(c2 >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
+        << i;
     return LMC__CRC_STEP8(0, sum) ^ c3;
 #else
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -3120,8 +3121,7 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
     if (source->root && source->order == LMC__ORDER_FLOAT)
         lmc__join_root_of(k, dst, source, n, done, sum, width, LMC__ORDER_FLOAT, 1);
     else
-        lmc__join_root_of(k, dst, source, n, done, sum, width, source->order,
-                            source->root != NULL);
+        lmc__join_root_of(k, dst, source, n, done, sum, width, source->order, source->root != NULL);
 }
 LMC__DEFINE_WIDTHS(lmc__join_root, LMC__LOOP_VEC,
                    (const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n,
@@ -3948,8 +3948,9 @@ LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side side = spread->from.side[c][p];
-                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
-                    vqtbx1q_u8(v[j][p], vld1q_u8(side.list + at + before[j]), places[j]);
+                if (side.list)
+                    LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
+                        vqtbx1q_u8(v[j][p], vld1q_u8(side.list + at + before[j]), places[j]);
                 if (side.list || side.value == 0) continue;
                 LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
                     vqtbx1q_u8(v[j][p], vdupq_n_u8(side.value), places[j]);

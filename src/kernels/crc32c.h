@@ -179,10 +179,11 @@ LMC__CRC LMC__JOIN_LANES lmc__crc_lane lmc__crc_after_lanes(lmc__crc_lane c0, lm
 #if LMC__NEON
     uint64_t sum = 0;
     unsigned i;
-    LMC__UNROLL for (i = 0; i < 32; i++) sum ^= (((0 - (uint64_t)(c0 >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
-                                                 ((0 - (uint64_t)(c1 >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
-                                                 ((0 - (uint64_t)(c2 >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
-                                                << i;
+    LMC__UNROLL for (i = 0; i < 32; i++) sum ^=
+        (((0 - (uint64_t)(c0 >> i & 1)) & LMC__CRC_LANE4_SHIFT3) ^
+         ((0 - (uint64_t)(c1 >> i & 1)) & LMC__CRC_LANE4_SHIFT2) ^
+         ((0 - (uint64_t)(c2 >> i & 1)) & LMC__CRC_LANE4_SHIFT1))
+        << i;
     return LMC__CRC_STEP8(0, sum) ^ c3;
 #else
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),

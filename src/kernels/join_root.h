@@ -174,8 +174,7 @@ LMC__INLINE LMC__CRC void lmc__join_root_loop(const lmc__kernels *k, uint8_t *ds
     if (source->root && source->order == LMC__ORDER_FLOAT)
         lmc__join_root_of(k, dst, source, n, done, sum, width, LMC__ORDER_FLOAT, 1);
     else
-        lmc__join_root_of(k, dst, source, n, done, sum, width, source->order,
-                            source->root != NULL);
+        lmc__join_root_of(k, dst, source, n, done, sum, width, source->order, source->root != NULL);
 }
 LMC__DEFINE_WIDTHS(lmc__join_root, LMC__LOOP_VEC,
                    (const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n,

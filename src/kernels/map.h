@@ -94,8 +94,8 @@ LMC__INLINE_AVX2 void lmc__look_up_rows_avx2(const lmc__rows *rows, __m256i v[1]
     {
         out[0] =
             _mm256_xor_si256(out[0], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i]), low));
-        out[1] = _mm256_xor_si256(
-            out[1], _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i + 8]), high));
+        out[1] = _mm256_xor_si256(out[1],
+                                  _mm256_shuffle_epi8(lmc__load_row_avx2(rows->all[i + 8]), high));
         low = _mm256_subs_epi8(low, row);
         high = _mm256_subs_epi8(high, row);
     }

@@ -138,8 +138,9 @@ LMC__INLINE void lmc__ungroup_steps_neon(uint8_t *dst, const lmc__spread *spread
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side side = spread->from.side[c][p];
-                if (side.list) LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
-                    vqtbx1q_u8(v[j][p], vld1q_u8(side.list + at + before[j]), places[j]);
+                if (side.list)
+                    LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
+                        vqtbx1q_u8(v[j][p], vld1q_u8(side.list + at + before[j]), places[j]);
                 if (side.list || side.value == 0) continue;
                 LMC__UNROLL for (j = 0; j < 4; j++) v[j][p] =
                     vqtbx1q_u8(v[j][p], vdupq_n_u8(side.value), places[j]);
