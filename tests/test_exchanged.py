@@ -83,7 +83,7 @@ def content(root):
     return found
 
 
-class Exchanged(Case):
+class Stopped(Case):
     def make_data(self):
         for k in (1, 2, 3, 4):
             self.write("t%d/m" % k, model(k))
@@ -184,6 +184,62 @@ class Exchanged(Case):
         self.assertEqual(complaints, [], "\n".join(["%d complaints" % len(complaints), *complaints[:5]]))
 
 
+class Exchanged(Stopped):
+    pass
+
+
+class Fifos(Stopped):
+    """A file that is read becomes a FIFO: opening it waited for ever for another program to write to it."""
+
+    JOBS = {"source": ("--rm t", "t/sub/g"), "only file of a source": ("-r --rm t", "t/m"), "base": ("--base t t2 -o x", "t/sub/g"),
+            "base of a file": ("--base t/m t2/m -o x", "t/m"), "base when restoring": ("-d --base t d.lmc -o x", "t/m"),
+            "snapshot": ("-d --base t1.lmc d.lmc -o x", "t1.lmc"), "verified": ("verify t1.lmc d.lmc", "t1.lmc")}
+
+    def begin(self):
+        for name in "t", "x", "t.lmc", "t1.lmc", "kept":
+            full = self.path(name)
+            shutil.rmtree(full) if os.path.isdir(full) else os.path.lexists(full) and os.unlink(full)
+        subprocess.run(["cp", "-a", self.path("t1"), self.path("t")], check=True)
+        self.write("t1.lmc", self.snapshot_of_t1)
+
+    def check_fifo(self, name):
+        self.make_data()
+        self.snapshot_of_t1 = self.read("t1.lmc")
+        args, path = self.JOBS[name]
+        self.job = Job(args)
+        self.begin()
+        data = self.read(path)
+        p = self.start(FAULTS_LOG=self.path("log"))
+        self.assertEqual(p.communicate()[1], b"")
+        with open(self.path("log")) as f:
+            calls = [int(line[0]) for line in (line.split(" ") for line in f.read().splitlines()) if line[1] not in ("alloc", "thread", "write")]
+        for number in calls[::max(1, len(calls) // POINTS)] if POINTS else calls:
+            self.begin()
+            p = self.start(FAULTS_AT=str(number), FAULTS_HOW="stop")
+            _, status = os.waitpid(p.pid, os.WUNTRACED)
+            if not os.WIFSTOPPED(status):
+                p.returncode = os.waitstatus_to_exitcode(status)
+                p.stderr.close()
+                continue
+            if os.path.exists(self.path(path)):
+                os.rename(self.path(path), self.path("kept"))
+                os.mkfifo(self.path(path))
+            os.kill(p.pid, signal.SIGCONT)
+            try:
+                text = p.communicate(timeout=60)[1].decode()
+            except subprocess.TimeoutExpired:
+                p.kill()
+                self.fail("call %d of %s: it waits" % (number, args))
+            self.assertIn(p.returncode, (0, 1, 3, 4), text)
+            self.assertTrue(text or p.returncode == 0)
+            if os.path.exists(self.path("kept")):
+                self.assertEqual(self.read("kept"), data)
+
+
+for job_name in Fifos.JOBS:
+    def wait_not(self, name=job_name):
+        self.check_fifo(name)
+    setattr(Fifos, "test_" + job_name.replace(" ", "_"), wait_not)
 for job_name in JOBS:
     def run_it(self, name=job_name):
         self.check(name)

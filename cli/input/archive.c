@@ -32,7 +32,9 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
     lmc_snapshot_info info;
     uint8_t bytes[8];
     struct stat st;
-    int fd = stat(name, &st) == 0 && S_ISREG(st.st_mode) ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = stat(name, &st) == 0 && S_ISREG(st.st_mode)
+                 ? open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+                 : -1;
     const int is_read = fd >= 0 && read_at(fd, 0, bytes, sizeof bytes) == 0;
     if (fd >= 0) close(fd);
     if (fd < 0) return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(status), where);

@@ -103,11 +103,12 @@ static int take_file(struct base *b, const struct taking *t, size_t i, const str
     const char *path = t->entries->entries[i].path;
     char *full = join_path(b->name, path);
     struct source s;
-    int code = open_source(&s, full), is_directory;
+    int code = open_listed(&s, full), is_directory;
     struct base_file *f = add_base_file(b, path, full, &s.st);
     is_directory = f->file.kind == LMC_FILE_DIRECTORY;
     f->file.size = is_directory ? 0 : s.size;
     s.is_named = t->is_strict && *path == 0;
+    if (code == CODE_OK && !is_directory && !S_ISREG(s.st.st_mode)) code = fail_changed(full);
     if (code == CODE_OK && t->found) {
         f->file.n_tensors = t->found[i]->n_tensors;
         f->file.tensors = t->found[i]->tensors;
@@ -245,7 +246,7 @@ int open_base(struct base *b, const struct options *o)
                     "is neither a file nor a directory, and a base must be one of them");
     if (S_ISREG(st.st_mode)) {
         int error;
-        fd = open(b->name, O_RDONLY | O_CLOEXEC);
+        fd = open(b->name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0)
             return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
         b->is_archive = begins_as_snapshot(fd, &error) || has_suffix(b->name);
@@ -480,7 +481,7 @@ static int open_again(struct archive *a)
 {
     struct stat st;
     if (a->fd >= 0) return CODE_OK;
-    a->fd = open(a->name, O_RDONLY | O_CLOEXEC);
+    a->fd = open(a->name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (a->fd < 0 || fstat(a->fd, &st) != 0) return fail_errno(a->name, errno, "cannot open it");
     return same_state(&st, &a->st) ? CODE_OK : fail_changed(a->name);
 }

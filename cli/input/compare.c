@@ -38,7 +38,7 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
     c->at = 0;
     c->tensor = 0;
     c->path = join_path(c->root, file->path);
-    c->fd = open(c->path, O_RDONLY | O_CLOEXEC);
+    c->fd = open(c->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may have become a FIFO */
     c->n_files += *file->path != 0;
     if (c->fd < 0 || fstat(c->fd, &st) != 0) {
         if (errno == ENOENT) return fail_comparison(c, "is missing, but the snapshot has it");
@@ -46,7 +46,7 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
         c->code = fail_errno(c->path, errno, "cannot be read again");
         return LMC_ERR_WRITE;
     }
-    if (S_ISDIR(st.st_mode) != (file->kind == LMC_FILE_DIRECTORY))
+    if (file->kind == LMC_FILE_DIRECTORY ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode))
         return fail_comparison(c, "has changed meanwhile");
     return LMC_OK;
 }
@@ -126,7 +126,7 @@ int verify_snapshot(const char *path, const char *root, const struct listing *l,
     lmc_restore_options options = LMC_RESTORE_OPTIONS();
     enum lmc_status status;
     const lmc_base *base;
-    int code = open_source(&s, path);
+    int code = open_listed(&s, path);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
     if (code != CODE_OK) {
         close_source(&s);

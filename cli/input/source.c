@@ -24,12 +24,12 @@ int check_regular(const char *path, int is_wanted)
                 "is no regular file, and is skipped; to read it all the same use -c, -o or '<'");
 }
 
-int open_source(struct source *s, const char *path)
+static int open_with(struct source *s, const char *path, int flags)
 {
     memset(s, 0, sizeof *s);
     s->name = is_dash(path) ? "(standard input)" : path;
     s->size = LMC_UNKNOWN_SIZE;
-    s->fd = is_dash(path) ? STDIN_FILENO : open_held(path, O_RDONLY | O_CLOEXEC);
+    s->fd = is_dash(path) ? STDIN_FILENO : open_held(path, O_RDONLY | O_CLOEXEC | flags);
     if (s->fd < 0) return fail_errno(s->name, errno, "cannot open it");
     if (fstat(s->fd, &s->st) != 0) return fail_errno(s->name, errno, "cannot access it");
     if (S_ISREG(s->st.st_mode)) {
@@ -40,6 +40,10 @@ int open_source(struct source *s, const char *path)
     }
     return CODE_OK;
 }
+
+int open_source(struct source *s, const char *path) { return open_with(s, path, 0); }
+
+int open_listed(struct source *s, const char *path) { return open_with(s, path, O_NONBLOCK); }
 
 void close_source(struct source *s)
 {
@@ -314,7 +318,7 @@ int read_opened(struct opened *f, const char *path, const struct stat *st, uint6
     struct stat now_st;
     if (f->path != path) {
         close_opened(f);
-        f->fd = open(path, O_RDONLY | O_CLOEXEC);
+        f->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may have become a FIFO */
         if (f->fd < 0) return fail_errno(path, errno, "cannot open it");
         f->path = path;
         if (fstat(f->fd, &now_st) != 0 || !same_state(&now_st, st)) return fail_changed(path);

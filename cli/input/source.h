@@ -41,6 +41,10 @@ int check_regular(const char *path, int is_wanted);
 /* path "-": standard input. */
 int open_source(struct source *s, const char *path);
 
+/* The same of a path that was a file or a directory when it was looked at. It does not wait if that
+ * was exchanged for a FIFO meanwhile: the caller sees it by s->st. */
+int open_listed(struct source *s, const char *path);
+
 void close_source(struct source *s);
 
 /* Reads until size bytes of the beginning are there or the source ends. */

@@ -35,7 +35,8 @@ static int fail_write(const struct restore *r, int error)
 static int open_again(const struct restore *r, size_t number)
 {
     const char *const path = r->again.seen.list[number].path, *const name = base_name(path);
-    const int parent = open_parent(r->tree.root_fd, path, 0), flags = O_RDONLY | O_CLOEXEC;
+    const int parent = open_parent(r->tree.root_fd, path, 0),
+              flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC;
     struct stat st;
     if (parent < 0) return -1;
     int fd = openat(parent, name, flags | O_NOFOLLOW), error = errno;

@@ -66,7 +66,7 @@ static int has_tensors(const char *full, const lmc_file *file, const struct opti
 {
     struct source s;
     lmc_file found = *file;
-    int same = open_source(&s, full) == CODE_OK && identify_source(&s, o) == CODE_OK;
+    int same = open_listed(&s, full) == CODE_OK && identify_source(&s, o) == CODE_OK;
     found.tensors = s.container.tensors;
     found.n_tensors = s.container.n_tensors;
     same = same && have_same_tensors(&found, file);

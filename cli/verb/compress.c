@@ -109,7 +109,7 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
     const struct member *member = &m->list[number];
     struct source s;
     if (S_ISDIR(member->st.st_mode)) return add_directory(member, writer, out);
-    int code = open_source(&s, member->full);
+    int code = open_listed(&s, member->full);
     if (code == CODE_OK && !same_state(&s.st, &member->st)) code = fail_changed(member->full);
     if (code == CODE_OK) code = add_source(&s, m, number, writer, out);
     close_source(&s);
@@ -305,7 +305,7 @@ int compress_file(const char *path, int is_named, const struct options *o)
     if (o->remove_source && check_no_link(path) != CODE_OK) return CODE_ERROR;
     char *snapshot = name_snapshot(path, o);
     if (o->remove_source) look = look_at(path);
-    int code = open_source(&s, path);
+    int code = is_named ? open_source(&s, path) : open_listed(&s, path);
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
@@ -332,7 +332,7 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
 {
     char *full = join_path(root, e->path);
     struct source s;
-    int code = open_source(&s, full);
+    int code = open_listed(&s, full);
     *is_opened = code == CODE_OK;
     if (code == CODE_OK && S_ISDIR(s.st.st_mode) != e->is_directory) code = fail_changed(full);
     if (code == CODE_OK && !e->is_directory && !S_ISREG(s.st.st_mode))

@@ -313,7 +313,7 @@ static int open_plain(struct handle *h, int *is_same)
 {
     struct item *const item = h->node->item;
     struct stat st;
-    h->fd = open(name_node(h->node), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    h->fd = open(name_node(h->node), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (h->fd < 0) return errno == ENOENT ? ESTALE : errno;
     if (fstat(h->fd, &st) != 0 || !same_file(&st, &item->st)) return ESTALE;
     *is_same = item->list_st.st_nlink && same_state(&st, &item->list_st);

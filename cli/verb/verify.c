@@ -258,7 +258,7 @@ static int restore_node(struct verification *v, const struct node *node, const l
     struct source s;
     lmc_restore_options options = LMC_RESTORE_OPTIONS();
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    int code = open_source(&s, node->name);
+    int code = open_listed(&s, node->name);
     v->o->bases->code = CODE_OK;
     open_stage(stage, v->o);
     init_second_look(&stage->again, &s, base, v->o);
