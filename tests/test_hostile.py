@@ -18,14 +18,15 @@ import time
 import hostile
 from hostile import encoder
 from torch_files import metadata, torch_file
-from test_command import LMC, Case, gguf, main, npy, safetensors, safetensors_raw
+from test_command import LMC, SANITIZED, Case, gguf, main, npy, safetensors, safetensors_raw
 
 LONG = "--long" in sys.argv
 if LONG: sys.argv.remove("--long")
 
 
 def limit(seconds, stack=None, files=None):
-    """A function to run before the command: it limits CPU time, stack and descriptors."""
+    """A function to run before the command: it limits CPU time, stack and descriptors. Sanitizers take three times as long."""
+    if SANITIZED: seconds *= 3
     def set_limits():
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         if stack: resource.setrlimit(resource.RLIMIT_STACK, (stack, stack))
