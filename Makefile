@@ -20,6 +20,7 @@
 #                          with these is only said
 #   make test-avx512       the AVX-512 kernels on an emulated machine
 #   make analyse           static analysis: clang-tidy and cppcheck; slow
+#   make prove             proofs about the portable decoder, by Frama-C; slow
 #   make fuzz              the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to
 #                          build/fuzz/; see fuzz/README.md
 #   make fuzz-all HOURS=n  fuzz for n hours on all cores; harnesses that still find something get
@@ -276,6 +277,11 @@ analyse:
 	tests/install analyse
 	tests/analyse
 
+prove:
+	tests/install prove
+	tests/prove/run
+	tests/prove/run --bugs
+
 fuzz:
 	tests/install test
 	fuzz/build
@@ -352,5 +358,5 @@ clean:
 	rm -rf build
 
 .PHONY: all build/python gpu-stand-ins gpu-check dev demo check test test-all test-cross test-long \
-    test-newest test-avx512 analyse fuzz fuzz-all test-mutants bench budget budget-record install \
-    install-shared uninstall clean help FORCE
+    test-newest test-avx512 analyse prove fuzz fuzz-all test-mutants bench budget budget-record \
+    install install-shared uninstall clean help FORCE

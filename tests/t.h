@@ -169,6 +169,7 @@ static inline void t_store32(uint8_t *p, uint32_t v)
 /* The tests of the kernels of every tier, of trees, of quantisers' kernels, and of the workspace
  * (private_*.h). */
 void t_test_kernels(void);
+void t_test_small(void);
 void t_test_trees(void);
 void t_test_quantising_kernels(void);
 void t_test_tables(void);
