@@ -62,11 +62,12 @@
  *   base       platform status bytes options wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
  *              sha256 split_join count map partition merge flatten strip split_root join_root
- *              classes group ungroup patch changes grids tiers dispatch
- *   codec      dtypes half tree quant_params job workspace cost block_header huffman lengths plan
+ *              classes group ungroup patch changes half codes grids tiers dispatch
+ *   codec      dtypes tree quant_params job workspace cost block_header huffman lengths plan
  *              sample put_gaps get_gaps put_list plan_zeros plan_planes put_planes put_zeros
- *              plan_delta put_delta matrix put_matrix put_block get_list get_planes get_zeros
- *              get_sparse get_delta get_matrix put_quantised get_quantised get_block
+ *              plan_delta put_delta matrix put_matrix codes put_codes put_block get_list
+ *              get_planes get_zeros get_sparse get_delta get_matrix get_codes put_quantised
+ *              get_quantised get_block
  *   quantise   quantizer
  *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
@@ -216,6 +217,8 @@ extern "C" {
 #define LMC_FEATURE_ZEROS ((uint64_t)1 << 3)
 /* Rows and columns: without it, second moments of optimizers become 6 to 19 % larger. */
 #define LMC_FEATURE_MATRIX ((uint64_t)1 << 4)
+/* Codes with scales: without it, copies of FP8, INT8 and INT4 become up to four times as large. */
+#define LMC_FEATURE_CODES ((uint64_t)1 << 5)
 
 /* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
@@ -1478,6 +1481,7 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 #define LMC__LAYOUT_QUANTIZED 2u
 #define LMC__LAYOUT_ZEROS 3u
 #define LMC__LAYOUT_MATRIX 4u
+#define LMC__LAYOUT_CODES 5u
 
 /* A list's Mode byte (spec 6). */
 enum {
@@ -1509,7 +1513,7 @@ enum {
 #define LMC__HEADER_CRC_AT 60u
 
 /* Bits of Incompatible, which tell what the file may use: all LMC_FEATURE_... of api.h. */
-#define LMC__KNOWN_FEATURES ((uint64_t)31)
+#define LMC__KNOWN_FEATURES ((uint64_t)63)
 
 /* Section_Header (spec 4). */
 #define LMC__SECTION_HEADER_SIZE 20u
@@ -1729,6 +1733,15 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
+/* Codes with scales (codes.h, spec/codes.md). */
+#define LMC__MAX_CODED_SCALE 0x6E000000u /* 2^93: times less than 2^33, a finite BF16 */
+typedef struct lmc__code_form {
+    unsigned mantissa, width; /* of a code, in bits; of an element, in bytes */
+    int is_half;              /* elements of two bytes are F16, not BF16 */
+    size_t group_size;
+    uint32_t numbers[256]; /* lmc__set_numbers */
+} lmc__code_form;
+
 /* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
  * several kernels at once. For elements behind their loop they call kernels of this table. A
  * kernel's contract is at its scalar function, or, from `restore` on, in grids.h. */
@@ -1756,6 +1769,8 @@ typedef struct lmc__kernels {
                       const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
                       const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
                       lmc__streaming streaming);
+    void (*restore_codes)(uint8_t *dst, const uint8_t *codes, size_t n, const lmc__code_form *form,
+                          const uint32_t *scales, size_t first);
 #ifndef LMC_NO_ENCODER
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
                   enum lmc__order order);
@@ -2805,6 +2820,45 @@ typedef __m128i lmc__sorted;
 #define LMC__CRC LMC__AVX2
 #define LMC__CRC_STEP8(crc, v) _mm_crc32_u64(crc, v)
 #define LMC__CRC_STEP1(crc, v) _mm_crc32_u8((uint32_t)(crc), v)
+#endif
+
+/* Several elements at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+ * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
+ * for -freciprocal-math alone.) */
+#if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
+#define LMC__VECTORS 1
+#if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
+#define LMC__DIVIDING(name) lmc__##name##_scalar
+#else
+#define LMC__DIVIDING(name) lmc__##name##_vec
+#endif
+#else
+#define LMC__VECTORS 0
+#endif
+
+#if LMC__VECTORS
+/* a where the mask is -1, b where it is 0. */
+#define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
+
+/* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
+ * scalar code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by it.
+ *
+ * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
+ * numbers. Operators wrap around, also on signed numbers.
+ *
+ *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *
+ * memcpy of a constant size is an unaligned load or store. The scalar kernels do the rest. */
+#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
+typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
+typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
+typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
 #endif
 
 /* == kernels/residual.h ======================================================================== */
@@ -7732,6 +7786,215 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
 #endif
 #endif /* LMC_NO_ENCODER */
 
+/* == kernels/half.h ============================================================================ */
+
+/* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
+ * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
+ * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
+ * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
+ * rounding could make it infinity, or change its sign. */
+LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
+{
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
+}
+
+/* F16 has 5 bits of exponent and 10 of mantissa. */
+LMC__INLINE unsigned lmc__to_f16(uint32_t v)
+{
+    const unsigned sign = v >> 16 & 0x8000;
+    const uint32_t magnitude = v & 0x7FFFFFFF;
+    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 or more: infinity */
+    if (magnitude >= 0x38800000) /* 2^-14 or more: normal; exponents differ by 127 - 15 = 112 */
+        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
+    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
+    {
+        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
+        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
+                       half = (uint32_t)1 << (shift - 1);
+        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
+    }
+}
+
+#ifndef LMC_NO_SNAPSHOT
+LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                             enum lmc_conversion conversion)
+{
+    uint8_t *const out = (uint8_t *)dst;
+    const uint8_t *const in = (const uint8_t *)src;
+    size_t i;
+    if (n && (!dst || !src)) return LMC_ERR_ARGUMENT;
+    if (conversion == LMC_CONVERT_F32_TO_BF16)
+        for (i = 0; i < n; i++)
+            lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
+    else if (conversion == LMC_CONVERT_F32_TO_F16)
+        for (i = 0; i < n; i++)
+            lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
+    else return LMC_ERR_ARGUMENT;
+    return LMC_OK;
+}
+#endif
+
+/* == kernels/codes.h =========================================================================== */
+
+/* Codes with scales (spec/codes.md): elements that were quantised before they came, as copies in
+ * BF16, F16 or F32 of weights in FP8, INT8 or INT4:
+ *
+ *     element = the scale of its group * the number of its code, rounded to F32, then to its dtype
+ *
+ * A code is a byte: a sign and a float of 7 bits, of which `mantissa` bits are a mantissa; or an
+ * integer. Numbers are integers, without the bias of exponents: the scale makes up for that.
+ *
+ *     mantissa   3  E4M3   2  E5M2   6  integers of -127 .. 127, with -0   7  of -128 .. 127
+ *
+ * A number has at most 8 bits, and a scale 24: their product is rounded once, also where floats are
+ * computed with more bits. It is neither subnormal nor infinite: scales are the bits of an F32 from
+ * LMC__MIN_SCALE to LMC__MAX_CODED_SCALE, and numbers are whole and below 2^33. So every tier,
+ * compiler and option gives the same bits. */
+
+/* The magnitude of a code without its sign: 0 .. 127, or 128 for an integer. */
+LMC__INLINE double lmc__code_number(unsigned code, unsigned mantissa)
+{
+    const unsigned exponent = code >> mantissa, one = 1u << mantissa, m = code & (one - 1);
+    return (double)(exponent ? (int64_t)(one + m) << (exponent - 1) : (int64_t)m);
+}
+
+/* The numbers of all codes, as the bits of F32, which -0 needs. */
+static void lmc__set_numbers(lmc__code_form *form)
+{
+    unsigned i;
+    for (i = 0; i < 256; i++) {
+        const unsigned sign = i >> 7, code = form->mantissa == 7 && sign ? 256 - i : i & 127;
+        const float number = (float)lmc__code_number(code, form->mantissa < 7 ? form->mantissa : 6);
+        memcpy(&form->numbers[i], &number, 4);
+        form->numbers[i] |= (uint32_t)sign << 31;
+    }
+}
+
+/* The elements of n codes. scales: of their groups; `first` of the first group's elements are left.
+ * dst and codes do not overlap. */
+static void lmc__restore_codes_scalar(uint8_t *dst, const uint8_t *codes, size_t n,
+                                      const lmc__code_form *form, const uint32_t *scales,
+                                      size_t first)
+{
+    for (; n; scales++, first = form->group_size) {
+        size_t left = lmc__min(n, first);
+        float scale, number, product;
+        uint32_t bits;
+        memcpy(&scale, scales, 4);
+        for (n -= left; left; left--, codes++, dst += form->width) {
+            memcpy(&number, &form->numbers[*codes], 4);
+            product = number * scale;
+            memcpy(&bits, &product, 4);
+            if (form->width == 4) lmc__store32(dst, bits);
+            else
+                lmc__store16(dst,
+                             (uint16_t)(form->is_half ? lmc__to_f16(bits) : lmc__to_bf16(bits)));
+        }
+    }
+}
+
+#if LMC__VECTORS
+/* Products of codes and a scale, as F32. Integers are converted. The bits of other codes are those
+ * of an F32, but for exponent 0, whose mantissas are integers. */
+LMC__INLINE_VEC lmc__u32v lmc__code_products_vec(lmc__u32v codes, lmc__f32v scale,
+                                                 unsigned mantissa)
+{
+    const lmc__i32v magnitude =
+        mantissa == 7 ? (lmc__i32v)(codes << 24) >> 24 : (lmc__i32v)(codes & 0x7Fu);
+    lmc__u32v bits = (lmc__u32v) __builtin_convertvector(magnitude, lmc__f32v);
+    if (mantissa < 7) {
+        const lmc__u32v large =
+            ((lmc__u32v)magnitude << (23 - mantissa)) + ((126 + mantissa) << 23);
+        bits = LMC__PICK((lmc__u32v)(magnitude < (int32_t)(1u << mantissa)), bits, large);
+        bits |= codes >> 7 << 31;
+    }
+    return (lmc__u32v)((lmc__f32v)bits * scale);
+}
+
+/* F32 rounded to BF16, in the upper half; or to F16 in the lower half: as in half.h. No bits are
+ * those of infinity or NaN. A sum with 0.5 is rounded to units of 2^-24, those of subnormal F16. */
+LMC__INLINE_VEC lmc__u32v lmc__upper_bf16_vec(lmc__u32v bits)
+{
+    return bits + 0x7FFFu + (bits >> 16 & 1u);
+}
+LMC__INLINE_VEC lmc__u32v lmc__lower_f16_vec(lmc__u32v bits)
+{
+    const lmc__u32v magnitude = bits & 0x7FFFFFFFu,
+                    units = (lmc__u32v)((lmc__f32v)magnitude + 0.5f) - 0x3F000000u;
+    lmc__u32v half = (magnitude - (0x38000000u - 0xFFFu) + (magnitude >> 13 & 1u)) >> 13;
+    half = LMC__PICK((lmc__u32v)(magnitude >= 0x47800000u), 0x7C00u, half);
+    half = LMC__PICK((lmc__u32v)(magnitude < 0x38800000u), units, half);
+    return half | (bits >> 16 & 0x8000u);
+}
+
+/* 2 * LMC__LANES elements. For elements of 16 bits the even and the odd ones are computed apart. */
+LMC__INLINE_VEC void lmc__restore_codes_step_vec(uint8_t *dst, const uint8_t *codes,
+                                                 lmc__f32v scale, unsigned mantissa, unsigned width,
+                                                 int is_half)
+{
+    lmc__w8v bytes;
+    lmc__w16v words;
+    memcpy(&bytes, codes, sizeof bytes);
+    words = __builtin_convertvector(bytes, lmc__w16v);
+    if (width == 2) {
+        lmc__u32v even = lmc__code_products_vec((lmc__u32v)words & 0xFFFFu, scale, mantissa),
+                  odd = lmc__code_products_vec((lmc__u32v)words >> 16, scale, mantissa);
+        if (is_half) even = lmc__lower_f16_vec(even) | lmc__lower_f16_vec(odd) << 16;
+        else even = lmc__upper_bf16_vec(even) >> 16 | (lmc__upper_bf16_vec(odd) & 0xFFFF0000u);
+        memcpy(dst, &even, sizeof even);
+    } else {
+        lmc__u16v part;
+        lmc__u32v products;
+        unsigned i;
+        for (i = 0; i < 2; i++) {
+            memcpy(&part, (const uint8_t *)&words + i * sizeof part, sizeof part);
+            products =
+                lmc__code_products_vec(__builtin_convertvector(part, lmc__u32v), scale, mantissa);
+            memcpy(dst + i * sizeof products, &products, sizeof products);
+        }
+    }
+}
+
+/* The form is constant in a copy of the loop. */
+#define LMC__RESTORE_ALL(mantissa, width, is_half)                                                 \
+    for (; i + 2 * LMC__LANES <= left; i += 2 * LMC__LANES)                                        \
+    lmc__restore_codes_step_vec(dst + i * width, codes + i, scale, mantissa, width, is_half)
+
+LMC__STATIC_VEC void lmc__restore_codes_vec(uint8_t *dst, const uint8_t *codes, size_t n,
+                                            const lmc__code_form *form, const uint32_t *scales,
+                                            size_t first)
+{
+    const unsigned mantissa = form->mantissa;
+    for (; n; scales++, first = form->group_size) {
+        const size_t left = lmc__min(n, first);
+        const lmc__f32v none = {0};
+        lmc__f32v scale;
+        float by;
+        size_t i = 0;
+        memcpy(&by, scales, 4);
+        scale = none + by;
+        if (mantissa == 7) {
+            if (form->width == 4) LMC__RESTORE_ALL(7, 4, 0);
+            else if (form->is_half) LMC__RESTORE_ALL(7, 2, 1);
+            else LMC__RESTORE_ALL(7, 2, 0);
+        } else {
+            if (form->width == 4) LMC__RESTORE_ALL(mantissa, 4, 0);
+            else if (form->is_half) LMC__RESTORE_ALL(mantissa, 2, 1);
+            else LMC__RESTORE_ALL(mantissa, 2, 0);
+        }
+        if (i < left)
+            lmc__restore_codes_scalar(dst + i * form->width, codes + i, left - i, form, scales,
+                                      left - i);
+        dst += left * form->width;
+        codes += left;
+        n -= left;
+    }
+}
+#endif
+
 /* == kernels/grids.h =========================================================================== */
 
 /* Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
@@ -7949,24 +8212,7 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-/* Several elements at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
- * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
- * for -freciprocal-math alone.) */
-#if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
-#define LMC__VECTORS 1
-#if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
-#define LMC__DIVIDING(name) lmc__##name##_scalar
-#else
-#define LMC__DIVIDING(name) lmc__##name##_vec
-#endif
-#else
-#define LMC__VECTORS 0
-#endif
-
 #if LMC__VECTORS
-/* a where the mask is -1, b where it is 0. */
-#define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-
 #ifndef LMC_NO_ENCODER
 LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 {
@@ -7979,26 +8225,6 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
     return d;
 }
 #endif
-
-/* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
- * scalar code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by it.
- *
- * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
- * numbers. Operators wrap around, also on signed numbers.
- *
- *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
- *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
- *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
- *
- * memcpy of a constant size is an unaligned load or store. The scalar kernels do the rest. */
-#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
-typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
-typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
-typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
 
 /* The scales that the predictions at `second` give. They are positive as signed integers. */
 LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const lmc__grid *grid)
@@ -8280,9 +8506,9 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernel
 #else
 #define LMC__SUMS(crc32c, sum64, sha256) crc32c, sum64, sha256
 #endif
-#define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
+#define LMC__DECODERS(isa, crcs, join, join_root, patch, restore_codes)                            \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
-        lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
+        lmc__count_classes_##isa, lmc__ungroup_##isa, patch, restore_codes,
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root, list_changes)                                               \
     lmc__split_##isa, split_root, lmc__map_##isa, lmc__partition_##isa, lmc__flatten_##isa,        \
@@ -8309,8 +8535,10 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernel
 #if LMC__VECTORS
 #define LMC__GRIDS(stream)                                                                         \
     LMC__GRID_DECODERS(vec, stream) LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize))
+#define LMC__RESTORE_CODES lmc__restore_codes_vec
 #else
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
+#define LMC__RESTORE_CODES lmc__restore_codes_scalar
 #endif
 
 /* One part on each line. The formatter would indent each line more than the line before. */
@@ -8320,7 +8548,8 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernel
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar),
-                   lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
+                   lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar,
+                  lmc__restore_codes_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
@@ -8330,7 +8559,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 #define LMC__NEON_KERNELS(crc32c, join_root, split_root, sha256)                                   \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar, sha256), lmc__join_neon,              \
-                  join_root, lmc__patch_neon)                                                      \
+                  join_root, lmc__patch_neon, LMC__RESTORE_CODES)                                  \
     LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                        \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon[2] = {
@@ -8353,7 +8582,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar), lmc__join_scalar,
     lmc__join_root_strips, lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
-    lmc__ungroup_scalar, lmc__patch_scalar,
+    lmc__ungroup_scalar, lmc__patch_scalar, lmc__restore_codes_scalar,
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__group_scalar,
@@ -8368,7 +8597,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #define LMC__AVX2_KERNELS(split_root, has_fast_pdep, sha256)                                       \
     LMC_TIER_AVX2, has_fast_pdep,                                                                  \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2, sha256),                      \
-                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
+                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2, LMC__RESTORE_CODES)       \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2[2] = {
@@ -8387,7 +8616,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
 #define LMC__AVX512_KERNELS(sha256)                                                                \
     LMC_TIER_AVX512, 1,                                                                            \
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512, sha256),                \
-                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)                       \
+                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512, LMC__RESTORE_CODES)   \
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)                        \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx512[2] = {
@@ -8623,57 +8852,6 @@ static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 {
     if ((unsigned)dtype >= LMC__DTYPE_COUNT) dtype = LMC_AUTO;
     return (enum lmc__order)(is_own ? lmc__dtypes[dtype].own : lmc__dtypes[dtype].order);
-}
-#endif
-
-/* == codec/half.h ============================================================================== */
-
-/* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
- * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
- * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
- * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
- * rounding could make it infinity, or change its sign. */
-LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
-{
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
-    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
-}
-
-#ifndef LMC_NO_SNAPSHOT
-/* F16 has 5 bits of exponent and 10 of mantissa. */
-LMC__INLINE unsigned lmc__to_f16(uint32_t v)
-{
-    const unsigned sign = v >> 16 & 0x8000;
-    const uint32_t magnitude = v & 0x7FFFFFFF;
-    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 or more: infinity */
-    if (magnitude >= 0x38800000) /* 2^-14 or more: normal; exponents differ by 127 - 15 = 112 */
-        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
-    {
-        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
-        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
-        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
-                       half = (uint32_t)1 << (shift - 1);
-        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
-    }
-}
-
-LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
-                                             enum lmc_conversion conversion)
-{
-    uint8_t *const out = (uint8_t *)dst;
-    const uint8_t *const in = (const uint8_t *)src;
-    size_t i;
-    if (n && (!dst || !src)) return LMC_ERR_ARGUMENT;
-    if (conversion == LMC_CONVERT_F32_TO_BF16)
-        for (i = 0; i < n; i++)
-            lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
-    else if (conversion == LMC_CONVERT_F32_TO_F16)
-        for (i = 0; i < n; i++)
-            lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
-    else return LMC_ERR_ARGUMENT;
-    return LMC_OK;
 }
 #endif
 
@@ -9005,7 +9183,7 @@ typedef struct lmc__job {
     uint64_t *sum;     /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;       /* *sum was computed while encoding */
     int is_ungrouped;  /* the file allows only Grouping 0 */
-    int is_unparted;   /* Layout 3 is not allowed (LMC_FEATURE_ZEROS) */
+    uint64_t without;  /* LMC_FEATURE_ZEROS, _MATRIX, _CODES: Layouts 3, 4, 5 are not allowed */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
@@ -9047,6 +9225,9 @@ typedef struct lmc__job {
  *                         overwritten
  *   rows and columns      decoding: w rows of the prediction, w of that of columns, 2 of numbers,
  *                         one for trees; then as classes. Encoding: w + 1/2 rows, and as classes
+ *   codes with scales     decoding: a row of codes, one for trees, a quarter of a row of scales; w
+ *                         rows for the bytes at dst, if they must be kept. Encoding: w + 3 rows,
+ *                         and 12 bytes for each group of at least 16 elements
  *   planning              while the stack has at most a row (or these w + 1/2). If all elements are
  *                         counted: w rows. Else samples of elements and prediction, and the planes
  *                         of one sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for
@@ -9303,8 +9484,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
-                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
-                   layout <= LMC__LAYOUT_MATRIX,
+                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 && layout <= LMC__LAYOUT_CODES,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -9316,7 +9496,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     LMC__VALID(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE);
     if (info->is_stored) LMC__VALID(payload_size == size && !order && !is_predicted && !grouping);
     else LMC__VALID(payload_size < size);
-    if (layout == LMC__LAYOUT_QUANTIZED)
+    if (layout == LMC__LAYOUT_QUANTIZED || layout == LMC__LAYOUT_CODES)
         LMC__VALID((width == 2 || width == 4) && !order && !grouping);
     if ((layout == LMC__LAYOUT_PLANES && is_predicted) || layout == LMC__LAYOUT_MATRIX)
         LMC__VALID(order);
@@ -9787,11 +9967,10 @@ typedef struct lmc__block {
     unsigned width;
     enum lmc__order order, own; /* with and without a prediction (see dtypes.h) */
     enum lmc_level level;
-    uint64_t *sum;      /* gets the elements' sum64 if they are coded as planes; or NULL */
-    int may_group;      /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
-    int may_part_zeros; /* 0: Layout 3 is not allowed (see is_unparted in job.h) */
-    /* Of the matrix that src is a part of; 0: there is none, or Layout 4 is not allowed. */
-    size_t n_columns;
+    uint64_t *sum;       /* gets the elements' sum64 if they are coded as planes; or NULL */
+    int may_group;       /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
+    uint64_t without;    /* see job.h */
+    size_t n_columns;    /* of the matrix that src is a part of; 0: there is none */
     size_t first_column; /* of src */
 } lmc__block;
 
@@ -10714,7 +10893,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8], in
         lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, first - quarter);
         if (lmc__count_symbols(counts[p]) > LMC__FIRST_PART_BELOW) wants_all |= 1u << p;
     }
-    *zeros_apart = block->may_part_zeros && width > 1 &&
+    *zeros_apart = !(block->without & LMC_FEATURE_ZEROS) && width > 1 &&
                    counts[width - 1][0] > quarter / LMC__ZEROS_ONE_IN &&
                    lmc__are_zeros_worth(e, &sample.planes, quarter, block);
     all = first;
@@ -11718,8 +11897,8 @@ static enum lmc__verdict lmc__plan_matrix(lmc__encoder *e, lmc__matrix *r, lmc__
     lmc__block whole = *block; /* the rows of which the block has all elements */
     uint64_t needed;
     size_t i;
-    if (m < 2 * LMC__MATRIX_GRID_COLUMNS || n / m <= LMC__MATRIX_GRID_ROWS || width == 1 ||
-        block->own != LMC__ORDER_FLOAT)
+    if (block->without & LMC_FEATURE_MATRIX || m < 2 * LMC__MATRIX_GRID_COLUMNS ||
+        n / m <= LMC__MATRIX_GRID_ROWS || width == 1 || block->own != LMC__ORDER_FLOAT)
         return LMC__DIRECT;
     for (i = 1; i < LMC__MATRIX_SIGNS; i++)
         if ((lmc__load_element(block->src, 0, width) ^ lmc__load_element(block->src, i, width)) >>
@@ -11774,6 +11953,450 @@ static size_t lmc__put_matrix(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     lmc__store32(dst + 4, (uint32_t)r->first);
     dst[8] = (uint8_t)r->shift;
     return (size_t)(e->out - dst);
+}
+#endif /* LMC_NO_ENCODER */
+
+/* == codec/codes.h ============================================================================= */
+
+/* Blocks of codes with scales (spec/codes.md; kernels/codes.h has the terms). */
+#define LMC__CODES_HEADER 10u /* Mantissa, Half, Group_Size, First_Group */
+#define LMC__LEAST_CODED_GROUP 16u
+
+/* Groups of n elements of which the first `first` are in the first group. */
+LMC__INLINE size_t lmc__count_groups(size_t n, size_t size, size_t first)
+{
+    return n <= first ? 1 : 1 + (n - first + size - 1) / size;
+}
+
+/* == codec/put_codes.h ========================================================================= */
+
+/* Finds codes and scales that give exactly a block's elements, and writes them (spec/codes.md).
+ *
+ * An element and its code bound the scale to an interval. The intersection for a group's elements
+ * is a proof: any scale in it will do, and the one with the fewest bits is stored. A group is first
+ * tried with the interval of the group before it, then of the one above it in the matrix, which may
+ * be of the same row or tile. Else a start for the interval is guessed: one element is taken for
+ * the number 1, 2, 3 ... (integers: the least element; FP8: the greatest one, for the numbers of
+ * the highest exponent).
+ *
+ *     16 elements                  -> else no: ordinary elements fail soon
+ *     groups of the first elements -> else smaller groups, other codes, or no; no, too, if their
+ *                                     codes say that all would not be smaller
+ *     all groups                   -> else as before
+ *     scales, codes                -> restored elements, compared with the source; their CRC
+ *
+ * Rounded to BF16, 127 is half a unit from where it was, and its neighbour may fit, too. So the
+ * interval is first narrowed by integers that are so small that their codes are sure.
+ *
+ * Only IEEE operations of doubles decide, and no product is added to anything: compilers may make
+ * an FMA of that. */
+
+#ifndef LMC_NO_ENCODER
+#define LMC__MIN_CODED 8192u  /* elements of a block: for fewer the search would take too long */
+#define LMC__CODED_TRIALS 64u /* integers that the least element of a group may be */
+#define LMC__CODED_PROBE 16u  /* elements of a group that is only tried */
+#define LMC__CODED_PART 2048u /* elements whose codes say how many bits all will take */
+
+typedef struct lmc__code_search {
+    const uint8_t *src;
+    size_t n;
+    lmc__code_form form; /* mantissa 6: integers */
+} lmc__code_search;
+
+typedef struct lmc__interval {
+    double low, high;
+} lmc__interval;
+
+LMC__INLINE double lmc__float_of(uint32_t bits)
+{
+    float v;
+    memcpy(&v, &bits, 4);
+    return (double)v;
+}
+
+/* Element i as the bits of an F32. */
+LMC__INLINE uint32_t lmc__wide_element(const lmc__code_search *s, size_t i)
+{
+    const uint32_t v =
+        s->form.width == 4 ? lmc__load32(s->src + 4 * i) : lmc__load16(s->src + 2 * i);
+    float value;
+    uint32_t bits;
+    if (s->form.width == 4) return v;
+    if (!s->form.is_half) return v << 16;
+    if ((v & 0x7C00) == 0x7C00) return 0x7F800000;
+    bits = (v & 0x7FFF) << 13;
+    if (v & 0x7C00) return (v & 0x8000) << 16 | (bits + 0x38000000);
+    value = (float)(v & 0x3FF) / 16777216.0f;
+    memcpy(&bits, &value, 4);
+    return (v & 0x8000) << 16 | bits;
+}
+
+/* The products that are rounded to a positive element: F32s from `first` to `last` are rounded to
+ * it, and products between the middles beyond these, to F32s. A middle itself is rounded to the
+ * even neighbour: if that is outside, a little less is allowed. */
+LMC__INLINE lmc__interval lmc__products_of(const lmc__code_search *s, uint32_t bits)
+{
+    const unsigned dropped = s->form.width == 4 ? 0 : s->form.is_half ? 13 : 16; /* bits */
+    const uint32_t half_unit = ((uint32_t)1 << dropped) >> 1;
+    uint32_t odd = dropped ? bits >> dropped & 1 : 0, first = bits - half_unit,
+             last = bits + half_unit;
+    lmc__interval p;
+    if (s->form.is_half && bits <= 0x38800000) { /* at most 2^-14: in units of 2^-24, of F16 */
+        const float v = (float)lmc__float_of(bits), half = 1.0f / ((uint32_t)1 << 25),
+                    below = v - half, above = v + half;
+        odd = (uint32_t)(v * 16777216.0f) & 1;
+        memcpy(&first, &below, 4);
+        memcpy(&last, &above, 4);
+    }
+    first += odd;
+    last -= odd;
+    p.low = (lmc__float_of(first - 1) + lmc__float_of(first)) / 2;
+    p.high = (lmc__float_of(last) + lmc__float_of(last + 1)) / 2;
+    if (first & 1) p.low += p.low / ((uint64_t)1 << 40);
+    if (last & 1) p.high -= p.high / ((uint64_t)1 << 40);
+    return p;
+}
+
+/* The code whose number is nearest to v: 0 .. 127, or more. Below 2^(mantissa + 1) numbers are
+ * all integers; above, the upper bits of a float. */
+LMC__INLINE unsigned lmc__nearest_code(double v, unsigned mantissa)
+{
+    uint64_t bits;
+    if (v < (double)(2u << mantissa)) return ((unsigned)(v * 2) + 1) / 2;
+    memcpy(&bits, &v, 8);
+    bits = (bits + ((uint64_t)1 << (51 - mantissa))) >> (52 - mantissa);
+    bits -= (uint64_t)(1022 + mantissa) << mantissa;
+    return bits < 255 ? (unsigned)bits : 255;
+}
+
+/* The largest element whose code is sure: half the interval and half a unit of the element are less
+ * than half the scale. error: that half unit, relative to the element. */
+LMC__INLINE double lmc__most_sure(double low, double high, double error)
+{
+    return (high + low) / ((high - low) / (high + low) + error) * 0.225;
+}
+
+/* Narrows the interval of scales by those of n elements from `at` on. Returns 0 if no scale
+ * remains. is_careful: elements whose codes are not sure are left out. seen: elements that have
+ * narrowed it, each at a place that a hash gives; the others are 0. */
+#define LMC__SEEN 128u
+static int lmc__narrow(const lmc__code_search *s, size_t at, size_t n, int is_careful,
+                       lmc__interval *scales, uint32_t seen[LMC__SEEN])
+{
+    const unsigned mantissa = s->form.mantissa;
+    const double error = s->form.width == 4 ? 1.0 / (1 << 24)
+                         : s->form.is_half  ? 1.0 / 2048
+                                            : 1.0 / 256;
+    double low = scales->low, high = scales->high, inverse = 2 / (low + high);
+    double most = is_careful ? lmc__most_sure(low, high, error) : 1e300;
+    size_t i;
+    for (i = at; i < at + n; i++) {
+        const uint32_t bits = lmc__wide_element(s, i), magnitude = bits & 0x7FFFFFFF,
+                       place = magnitude * 2654435769u >> 25;
+        const unsigned limit = mantissa == 6 && bits >> 31 ? 128u : 127u;
+        const double v = lmc__float_of(magnitude);
+        lmc__interval p;
+        double number;
+        unsigned code, is_neighbour;
+        if (magnitude == 0 || seen[place] == magnitude || v > most) continue;
+        if (magnitude - 0x00800000 >= 0x7F000000 - 0x00800000) return 0;
+        p = lmc__products_of(s, magnitude);
+        code = lmc__nearest_code(v * inverse, mantissa);
+        for (is_neighbour = 0;; is_neighbour = 1) {
+            if (code == 0 || code > limit) return 0;
+            number = lmc__code_number(code, mantissa);
+            if (high * number >= p.low && low * number <= p.high) break;
+            if (is_neighbour) return 0;
+            if (high * number < p.low) code++;
+            else code--;
+        }
+        seen[place] = magnitude;
+        if (low * number >= p.low && high * number <= p.high) continue;
+        if (low * number < p.low) low = p.low / number;
+        if (high * number > p.high) high = p.high / number;
+        if (low > high) return 0;
+        inverse = 2 / (low + high);
+        if (is_careful) most = lmc__most_sure(low, high, error);
+    }
+    scales->low = low;
+    scales->high = high;
+    return 1;
+}
+
+/* What the magnitudes of n elements from `at` on say: the least one but 0, and the greatest one. */
+typedef struct lmc__code_range {
+    uint32_t least, most;
+    unsigned n_mantissas; /* different ones, by their upper bits: FP8 has few */
+} lmc__code_range;
+
+static lmc__code_range lmc__measure_range(const lmc__code_search *s, size_t at, size_t n)
+{
+    lmc__code_range range = {UINT32_MAX, 0, 0};
+    uint64_t seen[2] = {0, 0};
+    for (; n; n--, at++) {
+        const uint32_t magnitude = lmc__wide_element(s, at) & 0x7FFFFFFF;
+        const uint64_t bit = (uint64_t)1 << (magnitude >> 16 & 63);
+        if (magnitude == 0) continue;
+        if (magnitude < range.least) range.least = magnitude;
+        if (magnitude > range.most) range.most = magnitude;
+        range.n_mantissas += !(seen[magnitude >> 22 & 1] & bit);
+        seen[magnitude >> 22 & 1] |= bit;
+    }
+    return range;
+}
+
+/* Finds the interval of scales of a group. hint: a scale of a neighbour, or 0: the highest exponent
+ * of FP8 is then one that gives a scale near it, if that fits. */
+static int lmc__find_scales(const lmc__code_search *s, size_t at, size_t n, lmc__code_range range,
+                            double hint, lmc__interval *scales)
+{
+    const unsigned mantissa = s->form.mantissa, one = 1u << mantissa,
+                   highest = mantissa == 2 ? 30 : 15;
+    const int is_integer = mantissa == 6;
+    const unsigned n_trials = is_integer ? LMC__CODED_TRIALS : hint > 0 ? 2 * one : one;
+    uint32_t seen[LMC__SEEN];
+    lmc__interval p;
+    unsigned i;
+    scales->low = lmc__float_of(LMC__MIN_SCALE);
+    scales->high = lmc__float_of(LMC__MAX_CODED_SCALE);
+    if (range.most == 0) return 1;
+    if (range.least < 0x01000000 || range.most > 0x7F000000) return 0;
+    p = lmc__products_of(s, is_integer ? range.least : range.most);
+    for (i = 0; i < n_trials; i++) {
+        unsigned exponent = highest;
+        double number = 1 + i;
+        if (!is_integer) {
+            number = lmc__code_number(highest << mantissa | (i & (one - 1)), mantissa);
+            for (; hint > 0 && i < one && exponent > 1 && 3 * p.low < 2 * hint * number; exponent--)
+                number /= 2;
+        }
+        if (is_integer && lmc__float_of(range.most) * number > 130 * p.high) return 0;
+        scales->low = p.low / number;
+        scales->high = p.high / number;
+        memset(seen, 0, sizeof seen);
+        if ((!is_integer || lmc__narrow(s, at, n, 1, scales, seen)) &&
+            lmc__narrow(s, at, n, 0, scales, seen))
+            return 1;
+    }
+    return 0;
+}
+
+/* Groups of elements. Groups of a run have one scale, which is in the run's interval. */
+typedef struct lmc__code_groups {
+    size_t size, first, n, above; /* above: how many groups before is the one in the row above */
+    size_t n_runs;
+    uint32_t *run, *low, *high; /* of each group; of each run, as the bits of F32 */
+    size_t failed, failed_size; /* the first element and the size of a group without a scale */
+} lmc__code_groups;
+
+/* Sets the interval of a run; 0 if it has no F32 that may be a scale. */
+static int lmc__set_run(lmc__code_groups *g, size_t run, lmc__interval scales)
+{
+    const float low = (float)scales.low, high = (float)scales.high;
+    memcpy(&g->low[run], &low, 4);
+    memcpy(&g->high[run], &high, 4);
+    g->low[run] += (double)low < scales.low;
+    g->high[run] -= (double)high > scales.high;
+    return g->low[run] <= g->high[run] && g->low[run] >= LMC__MIN_SCALE &&
+           g->high[run] <= LMC__MAX_CODED_SCALE;
+}
+
+/* Finds the runs; 0 if a group has no scale. */
+static int lmc__find_runs(const lmc__code_search *s, lmc__code_groups *g)
+{
+    size_t group, at = 0, size;
+    g->n_runs = 0;
+    for (group = 0; group < g->n; group++, at += size) {
+        const size_t back[2] = {1, g->above > 1 ? g->above : 0};
+        double hint = 0;
+        unsigned i;
+        size = lmc__min(s->n - at, group ? g->size : g->first);
+        for (i = 0; i < 2; i++)
+            if (back[i] && group >= back[i]) {
+                const uint32_t run = g->run[group - back[i]];
+                uint32_t seen[LMC__SEEN] = {0};
+                lmc__interval scales;
+                scales.low = lmc__float_of(g->low[run]);
+                scales.high = lmc__float_of(g->high[run]);
+                if (hint == 0) hint = scales.low;
+                if (!lmc__narrow(s, at, size, 0, &scales, seen) ||
+                    !lmc__set_run(g, g->n_runs, scales))
+                    continue;
+                g->low[run] = g->low[g->n_runs];
+                g->high[run] = g->high[g->n_runs];
+                g->run[group] = run;
+                break;
+            }
+        if (i == 2) {
+            lmc__interval scales;
+            if (!lmc__find_scales(s, at, size, lmc__measure_range(s, at, size), hint, &scales) ||
+                !lmc__set_run(g, g->n_runs, scales)) {
+                g->failed = at;
+                g->failed_size = size;
+                return 0;
+            }
+            g->run[group] = (uint32_t)g->n_runs++;
+        }
+    }
+    return 1;
+}
+
+/* Chooses scales, those with the fewest bits, into g->run, and finds the codes of all elements.
+ * Returns their mantissa, which may be 7 now; 0 if no form of codes has all of them. */
+static unsigned lmc__find_codes(const lmc__code_search *s, lmc__code_groups *g, uint8_t *codes)
+{
+    const unsigned mantissa = s->form.mantissa;
+    int has_minus_zero = 0, has_128 = 0;
+    size_t run, group, at, size;
+    for (run = 0; run < g->n_runs; run++) {
+        unsigned shift = 23;
+        while (g->high[run] >> shift << shift < g->low[run]) shift--;
+        g->low[run] = g->high[run] >> shift << shift;
+    }
+    for (group = 0, at = 0; group < g->n; group++) {
+        double inverse;
+        g->run[group] = g->low[g->run[group]];
+        inverse = 1 / lmc__float_of(g->run[group]);
+        for (size = lmc__min(s->n - at, group ? g->size : g->first); size; size--, at++) {
+            const uint32_t bits = lmc__wide_element(s, at);
+            const unsigned code =
+                lmc__nearest_code(lmc__float_of(bits & 0x7FFFFFFF) * inverse, mantissa);
+            has_minus_zero |= bits == 0x80000000;
+            has_128 |= code > 127;
+            codes[at] = (uint8_t)(code | (bits >> 31) << 7);
+        }
+    }
+    if (!has_128) return mantissa;
+    for (at = 0; at < s->n; at++)
+        if (codes[at] > 128) codes[at] = (uint8_t)(128 - codes[at]);
+    return has_minus_zero ? 0 : 7;
+}
+
+/* Writes the payload; 0 if it does not fit, or does not give the elements back. codes: a list. */
+static size_t lmc__write_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__code_search *s,
+                               lmc__code_groups *g, uint8_t *codes, unsigned sample, uint32_t *crc)
+{
+    const uint32_t *const scales = g->run;
+    const size_t size = s->n * s->form.width;
+    uint8_t *const work = lmc__push_list(&e->stack, s->n),
+                   *const spare = lmc__push_list(&e->stack, s->n),
+                   *const restored = lmc__push_list(&e->stack, size);
+    lmc__code_form form = s->form;
+    size_t group;
+    unsigned p;
+    form.mantissa = lmc__find_codes(s, g, codes);
+    form.group_size = g->size;
+    if (!work || !spare || !restored || cap <= LMC__CODES_HEADER || !form.mantissa) return 0;
+    lmc__set_numbers(&form);
+    e->k->restore_codes(restored, codes, s->n, &form, scales, g->first);
+    if (memcmp(restored, s->src, size)) return 0;
+    *crc = e->k->crc32c(0, restored, size);
+    e->stack.top = restored;
+    dst[0] = (uint8_t)form.mantissa;
+    dst[1] = (uint8_t)form.is_half;
+    lmc__store32(dst + 2, (uint32_t)g->size);
+    lmc__store32(dst + 6, (uint32_t)g->first);
+    e->out = dst + LMC__CODES_HEADER;
+    e->end = dst + cap;
+    for (p = 0; p < 4; p++) {
+        for (group = 0; group < g->n; group++) work[group] = (uint8_t)(scales[group] >> 8 * p);
+        /* the lists of scales are short: a row has room for two */
+        if (!lmc__put_list(e, work, work + g->n + LMC__PAD, spare, g->n, sample)) return 0;
+    }
+    if (!lmc__put_list(e, codes, work, spare, s->n, sample)) return 0;
+    return (size_t)(e->out - dst);
+}
+
+/* Whether the codes of the n elements of a block may fit in cap bytes, by those of s->n. */
+static int lmc__may_fit(lmc__encoder *e, const lmc__code_search *s, lmc__code_groups *g,
+                        uint8_t *codes, size_t n, size_t cap)
+{
+    uint32_t *const counts = e->scratch->counts[0];
+    lmc__plan *const plan = &e->scratch->plans[0];
+    memset(counts, 0, sizeof e->scratch->counts[0]);
+    if (!lmc__find_codes(s, g, codes)) return 0;
+    lmc__count_bytes(counts, codes, s->n);
+    return lmc__choose_plane(plan, counts, (uint32_t)s->n, n, e->worth) == LMC__CHOOSE_RAW
+               ? n < cap
+               : plan->bits / 8 < cap;
+}
+
+/* 1 if smaller groups, of g->size, have scales where the last search found none. */
+static int lmc__has_parts(const lmc__code_search *s, const lmc__code_groups *g)
+{
+    size_t at, size;
+    for (at = 0; at < g->failed_size; at += size) {
+        lmc__interval scales;
+        size = lmc__min(g->failed_size - at, g->size);
+        if (!lmc__find_scales(s, g->failed + at, size, lmc__measure_range(s, g->failed + at, size),
+                              0, &scales))
+            return 0;
+    }
+    return 1;
+}
+
+/* Writes the payload if it finds codes and scales, and they are smaller than the elements and at
+ * most cap bytes; else returns 0. *crc: of the elements in the payload. */
+static size_t lmc__put_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                             enum lmc_dtype dtype, uint32_t *crc)
+{
+    static const uint8_t mantissas[] = {6, 3, 2}, sizes[] = {0, 128, 64, 32, 16};
+    const size_t row = block->n_columns;
+    lmc__code_range range;
+    uint32_t *groups;
+    uint8_t *codes;
+    lmc__code_search s;
+    lmc__code_groups g;
+    size_t probe;
+    unsigned i, j;
+    if (block->base || block->n < LMC__MIN_CODED || block->level == LMC_LEVEL_FAST ||
+        (dtype != LMC_BF16 && dtype != LMC_F16 && dtype != LMC_F32))
+        return 0;
+    s.src = block->src;
+    s.n = block->n;
+    s.form.width = block->width;
+    s.form.is_half = dtype == LMC_F16;
+    probe = row && row <= s.n / 2 ? row - block->first_column : 0; /* a row's start, if possible */
+    range = lmc__measure_range(&s, probe, LMC__CODED_PROBE);
+    if (range.least >= range.most) { /* another place, with elements that differ */
+        probe += s.n / 4 / 128 * 128;
+        range = lmc__measure_range(&s, probe, LMC__CODED_PROBE);
+        if (range.least >= range.most) return 0;
+    }
+    cap = lmc__min(cap, s.n * s.form.width - 1);
+    e->worth = lmc__get_effort(block->level)->byte_worth;
+    codes = lmc__push_list(&e->stack, s.n);
+    groups = lmc__push_numbers(&e->stack, 3 * (s.n / LMC__LEAST_CODED_GROUP + 2));
+    if (!codes || !groups) return 0;
+    for (i = 0; i < sizeof mantissas; i++) {
+        lmc__interval scales;
+        s.form.mantissa = mantissas[i];
+        if ((mantissas[i] < 6 && range.n_mantissas > 1u << mantissas[i]) ||
+            !lmc__find_scales(&s, probe, LMC__CODED_PROBE, range, 0, &scales))
+            continue;
+        g.failed_size = 0;
+        for (j = 0; j < sizeof sizes; j++) {
+            if (row && sizes[j] && row % sizes[j]) continue;
+            if ((!row || row < LMC__CODED_PROBE) && !sizes[j]) continue;
+            g.size = sizes[j] ? sizes[j] : row;
+            if (g.failed_size && g.failed && !lmc__has_parts(&s, &g)) continue;
+            g.first = g.size - block->first_column % g.size;
+            g.above = row / g.size;
+            for (s.n = LMC__CODED_PART;; s.n = block->n) { /* a part first, then all */
+                g.n = lmc__count_groups(s.n, g.size, g.first);
+                g.run = groups;
+                g.low = g.run + g.n;
+                g.high = g.low + g.n + 1;
+                if (!lmc__find_runs(&s, &g)) break;
+                if (s.n == block->n)
+                    return lmc__write_codes(e, dst, cap, &s, &g, codes,
+                                            lmc__get_effort(block->level)->sample, crc);
+                if (!lmc__may_fit(e, &s, &g, codes, block->n, cap)) return 0;
+            }
+            s.n = block->n;
+        }
+    }
+    return 0;
 }
 
 /* == codec/put_block.h ========================================================================= */
@@ -11915,6 +12538,29 @@ static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size
     return lmc__encode_at_level(e, dst, cap, &trial);
 }
 
+/* Codes the block with codes and scales instead, if that is smaller by 1/16 of *coding, which has
+ * been written to dst: restoring takes longer. */
+#define LMC__CODES_MIN_SAVING 16u
+static void lmc__try_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                           enum lmc_dtype dtype, lmc__block_coding *coding)
+{
+    const size_t other =
+        coding->payload_size ? coding->payload_size : lmc__min(cap, block->n * block->width);
+    uint8_t *const top = e->stack.top;
+    uint32_t crc;
+    size_t size;
+    e->out = NULL;
+    size = lmc__put_codes(e, dst, other - other / LMC__CODES_MIN_SAVING, block, dtype, &crc);
+    e->stack.top = top;
+    if (size) {
+        memset(coding, 0, sizeof *coding);
+        coding->layout = LMC__LAYOUT_CODES;
+        coding->payload_size = size;
+        coding->content_crc = crc;
+    } else if (e->out) /* it has overwritten dst, but did not fit */
+        *coding = lmc__encode_payload(e, dst, cap, block);
+}
+
 /* Copies the elements. Returns the CRC of the copy, taken strip by strip while it is in the first
  * cache. */
 static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const uint8_t *src,
@@ -11963,13 +12609,15 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     block.level = job->level;
     block.sum = job->sum;
     block.may_group = !job->is_ungrouped;
-    block.may_part_zeros = !job->is_unparted;
+    block.without = job->without;
     if (job->dtype == LMC_AUTO) lmc__guess_width(&e, &block);
     else if (job->row_size && job->row_size <= job->src_size) { /* a block has several rows */
         block.n_columns = (size_t)job->row_size;
         block.first_column = (size_t)(job->first_element % job->row_size);
     }
     coding = lmc__encode_payload(&e, payload, cap, &block);
+    if (!(job->without & LMC_FEATURE_CODES))
+        lmc__try_codes(&e, payload, cap, &block, job->dtype, &coding);
     job->has_sum = coding.payload_size && coding.has_sum;
     if (!coding.payload_size) {
         if (cap < job->src_size) return LMC_ERR_DST_TOO_SMALL;
@@ -12007,7 +12655,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     job.dtype = o.dtype;
     job.level = o.level;
     job.number = o.number;
-    job.is_unparted = (o.without & LMC_FEATURE_ZEROS) != 0;
+    job.without = o.without;
     LMC__TRY(lmc__encode_block(lmc__get_kernels(), &job, ws, ws_size));
     *dst_size = job.dst_size;
     return LMC_OK;
@@ -12650,6 +13298,56 @@ static enum lmc_status lmc__get_matrix(lmc__decoder *d, uint8_t *dst, const lmc_
     return lmc__get_delta(d, dst, prediction, info, order, 0, crc); /* as one class */
 }
 
+/* == codec/get_codes.h ========================================================================= */
+
+/* Decodes the payload of a block of codes with scales (spec/codes.md):
+ *
+ *     head | four lists: the bytes of scales, low ones first | codes
+ *
+ * dst is written when all of the payload is decoded. */
+static enum lmc_status lmc__get_codes(lmc__decoder *d, uint8_t *dst, const lmc_block_info *info,
+                                      uint32_t *crc)
+{
+    const size_t n = info->n;
+    const uint8_t *const head = lmc__take(d, LMC__CODES_HEADER), *codes;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    uint32_t group_size, first, *scales;
+    lmc__code_form form;
+    size_t n_groups, i;
+    lmc__side side;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__VALID(head);
+    form.mantissa = head[0];
+    form.is_half = head[1];
+    form.width = info->width;
+    group_size = lmc__load32(head + 2);
+    first = lmc__load32(head + 6);
+    LMC__VALID(head[0] >= 2 && head[0] <= 7 && head[1] <= (info->width == 2)); /* K-1, K-2 */
+    LMC__VALID(group_size >= LMC__LEAST_CODED_GROUP && group_size <= 0x7FFFFFFF);
+    LMC__VALID(first >= 1 && first <= group_size);
+    n_groups = lmc__count_groups(n, group_size, first);
+    scales = lmc__push_numbers(&d->stack, n_groups);
+    LMC__CHECK(scales, LMC_ERR_WORKSPACE);
+    memset(scales, 0, 4 * n_groups);
+    for (p = 0; p < 4; p++) {
+        uint8_t *const top = d->stack.top;
+        LMC__TRY(lmc__get_list(d, &side, spare, n_groups));
+        for (i = 0; i < n_groups; i++)
+            scales[i] |= (uint32_t)(side.list ? side.list[i] : side.value) << 8 * p;
+        d->stack.top = top;
+    }
+    for (i = 0; i < n_groups; i++)
+        LMC__VALID(scales[i] >= LMC__MIN_SCALE && scales[i] <= LMC__MAX_CODED_SCALE); /* K-5 */
+    LMC__TRY(lmc__get_row(d, &codes, spare, n));
+    LMC__VALID(d->in == d->end);
+    form.group_size = group_size;
+    lmc__set_numbers(&form);
+    d->k->restore_codes(dst, codes, n, &form, scales, first);
+    *crc = d->k->crc32c(0, dst, info->size);
+    return LMC_OK;
+}
+
 /* == codec/put_quantised.h ===================================================================== */
 
 /* Encodes quantised blocks (spec/quantised.md; terms: quant_params.h), strip by strip.
@@ -13185,6 +13883,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
         return lmc__get_zeros(d, dst, info->n, info->width, order, crc);
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_MATRIX)
         return lmc__get_matrix(d, dst, info, order, crc);
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_CODES) return lmc__get_codes(d, dst, info, crc);
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
@@ -13725,10 +14424,10 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
-        job->is_unparted = (options->without & LMC_FEATURE_ZEROS) != 0;
+        job->without = options->without;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
-        if (!(options->without & LMC_FEATURE_MATRIX)) job->row_size = options->row_size;
+        job->row_size = options->row_size;
         job->number = (uint32_t)(first + n);
         place += job->dst_size;
     }
@@ -14877,6 +15576,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC_FEATURE_QUANTIZED)); /* R3-12 */
     LMC__VALID(layout != LMC__LAYOUT_ZEROS || (features & LMC_FEATURE_ZEROS));         /* R3-12 */
     LMC__VALID(layout != LMC__LAYOUT_MATRIX || (features & LMC_FEATURE_MATRIX));       /* R3-12 */
+    LMC__VALID(layout != LMC__LAYOUT_CODES || (features & LMC_FEATURE_CODES));         /* R3-12 */
     LMC__VALID(!grouping || (features & (LMC_FEATURE_BASE | LMC_FEATURE_OWN)));        /* R3-13 */
     return LMC_OK;
 }
@@ -18088,9 +18788,9 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dtype = w->dtype;
     job->level = w->options.level;
     job->is_ungrouped = !(w->header[LMC__FEATURES_AT] & (LMC_FEATURE_BASE | LMC_FEATURE_OWN));
-    job->is_unparted = !(w->header[LMC__FEATURES_AT] & LMC_FEATURE_ZEROS);
+    job->without = ~(uint64_t)w->header[LMC__FEATURES_AT];
     job->quant = w->quant;
-    if (w->header[LMC__FEATURES_AT] & LMC_FEATURE_MATRIX) job->row_size = w->row_size;
+    job->row_size = w->row_size;
     if (w->quant || w->row_size) /* the run is one tensor, or a part of one */
         job->first_element =
             (w->run.start + at - w->file->tensors[w->next].offset) / lmc_dtype_width(w->dtype);
@@ -18392,7 +19092,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    features |= (LMC_FEATURE_ZEROS | LMC_FEATURE_MATRIX) & ~options->without;
+    features |= (LMC_FEATURE_ZEROS | LMC_FEATURE_MATRIX | LMC_FEATURE_CODES) & ~options->without;
     lmc__put_header(w->header, features, options->base ? w->origin.fingerprint : NULL,
                     w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);

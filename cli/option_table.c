@@ -264,6 +264,7 @@ const struct option options[] = {
     {0, "no-twins", FLAG, CODERS, AT(o.no_twins), 1, NULL, NULL},
     {0, "no-zeros", FLAG, CODERS, AT(o.no_zeros), 1, NULL, NULL},
     {0, "no-matrix", FLAG, CODERS, AT(o.no_matrix), 1, NULL, NULL},
+    {0, "no-codes", FLAG, CODERS, AT(o.no_codes), 1, NULL, NULL},
     {0, "hash", FLAG, CODERS | V(TEST) | V(VERIFY) | V(SERIES_VERIFY), AT(o.hashes), 1, NULL, NULL},
     {0, "quant", ANY, V(COMPRESS) | ADDERS, 0, 0, take_quant, "a rule, such as '*=bits:8'"},
     {0, "policy", TEXT, V(COMPRESS) | ADDERS, 0, 0, take_policy, "the name of a file of rules"},

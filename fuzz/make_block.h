@@ -14,6 +14,7 @@
 #define FUZZ_MAKE_BLOCK_H
 
 #include <stdint.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -340,7 +341,7 @@ static void make_list(struct maker *m, uint8_t *dst, size_t n)
 /* -- blocks -- */
 
 struct made_block {
-    unsigned width, order, is_predicted, grouping, layout; /* layout: 1, 3 or 4 */
+    unsigned width, order, is_predicted, grouping, layout; /* layout: 1, 3, 4 or 5 */
     size_t n;
     uint8_t *prediction; /* MAKE_MOST_SIZE bytes; drawn if is_predicted, made if layout is 4 */
     uint8_t *elements;   /* MAKE_MOST_SIZE bytes */
@@ -495,6 +496,63 @@ static void make_matrix(struct maker *m, struct made_block *b)
     free(numbers);
 }
 
+/* A float with `bits` bits of significand, and exponents from `least` on. */
+static unsigned make_narrow(float v, int bits, int least, unsigned infinity)
+{
+    const unsigned sign = signbit(v) ? 0x8000 : 0;
+    int exponent;
+    unsigned magnitude;
+    if (v == 0) return sign;
+    (void)frexp((double)v, &exponent);
+    if (--exponent < least) exponent = least;
+    magnitude = ((unsigned)(exponent - least) << (bits - 1)) +
+                (unsigned)nearbyint(ldexp(fabs((double)v), bits - 1 - exponent));
+    return sign | (magnitude < infinity ? magnitude : infinity);
+}
+
+/* codes.md. As make_list draws any bytes, the highest one of all scales is a constant. */
+static void make_codes(struct maker *m, struct made_block *b)
+{
+    const unsigned mantissa = 2 + make_choice(m) % 6, half = b->width == 2 ? make_choice(m) & 1 : 0,
+                   top = 1 + make_choice(m) % 0x6D;
+    const size_t group_size = 16 + (make_choice(m) << 8 | make_choice(m)) % 2048,
+                 first = 1 + (make_choice(m) << 8 | make_choice(m)) % group_size,
+                 n_groups = b->n <= first ? 1 : 1 + (b->n - first + group_size - 1) / group_size;
+    const uint8_t constant[2] = {1, (uint8_t)top};
+    uint8_t *const lists = (uint8_t *)calloc(4, MAKE_MOST_N);
+    if (!lists) abort();
+    make_byte(m, mantissa);
+    make_byte(m, half);
+    for (unsigned k = 0; k < 4; k++) make_byte(m, (unsigned)(group_size >> 8 * k) & 255);
+    for (unsigned k = 0; k < 4; k++) make_byte(m, (unsigned)(first >> 8 * k) & 255);
+    for (unsigned k = 0; k < 3; k++) make_list(m, lists + k * MAKE_MOST_N, n_groups);
+    make_put(m, constant, 2);
+    make_list(m, lists + 3 * MAKE_MOST_N, b->n);
+    for (size_t i = 0; i < b->n; i++) {
+        const size_t group = i < first ? 0 : 1 + (i - first) / group_size;
+        const unsigned code = lists[3 * MAKE_MOST_N + i], exponent = (code & 127) >> mantissa,
+                       rest = code & ((1u << mantissa) - 1);
+        const uint32_t bits = (uint32_t)lists[group] | (uint32_t)lists[MAKE_MOST_N + group] << 8 |
+                              (uint32_t)lists[2 * MAKE_MOST_N + group] << 16 | (uint32_t)top << 24;
+        double number = rest, value;
+        float scale, element;
+        if (exponent) number = (double)((uint64_t)(rest + (1u << mantissa)) << (exponent - 1));
+        if (mantissa == 7) number = code < 128 ? code : (double)code - 256;
+        else if (code >= 128) number = -number;
+        memcpy(&scale, &bits, 4);
+        value = number * (double)scale; /* exact */
+        element = (float)value;
+        if (b->width == 4) memcpy(b->elements + 4 * i, &element, 4);
+        else {
+            const unsigned narrow = half ? make_narrow(element, 11, -14, 0x7C00)
+                                         : make_narrow(element, 8, -126, 0x7F80);
+            b->elements[2 * i] = (uint8_t)narrow;
+            b->elements[2 * i + 1] = (uint8_t)(narrow >> 8);
+        }
+    }
+    free(lists);
+}
+
 /* Draws a block: its payload to m, its elements and prediction to b. */
 static void make_block(struct maker *m, struct made_block *b)
 {
@@ -504,8 +562,10 @@ static void make_block(struct maker *m, struct made_block *b)
     m->state = 0x9E3779B97F4A7C15u ^ (uint64_t)make_choice(m) << 32 ^ (uint64_t)make_choice(m) << 8;
     b->width = 1u << (shape & 3);
     b->is_predicted = shape >> 2 & 1;
-    b->layout = !b->is_predicted && shape >= 192 ? 4 : 1;
-    b->order = b->is_predicted || b->layout == 4 ? 1 + (shape >> 3 & 1) : (shape >> 3) % 3;
+    b->layout = b->is_predicted || shape < 160 ? 1 : shape < 208 && (shape & 3) % 3 ? 5 : 4;
+    b->order = b->layout == 5                      ? 0
+               : b->is_predicted || b->layout == 4 ? 1 + (shape >> 3 & 1)
+                                                   : (shape >> 3) % 3;
     b->n = size < 64    ? 1 + size
            : size < 192 ? 1 + ((size << 8 | make_choice(m)) & 2047)
                         : 1 + ((size << 8 | make_choice(m)) & (MAKE_MOST_N - 1));
@@ -517,6 +577,11 @@ static void make_block(struct maker *m, struct made_block *b)
     }
     if (!b->is_predicted && b->layout == 1 && grouping >= 160) b->layout = 3;
     if (b->layout == 3) b->n = (b->n + 7) / 8 * 8;
+    if (b->layout == 5) make_codes(m, b);
+    if (b->layout == 5) {
+        free(planes);
+        return;
+    }
     memset(b->prediction, 0, b->n * b->width);
     if (b->is_predicted) make_prediction(m, b);
     if (b->layout == 4) make_matrix(m, b);

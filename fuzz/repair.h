@@ -139,6 +139,7 @@ static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, ui
     if (lmc__is_quantized(p)) r->used |= LMC_FEATURE_QUANTIZED;
     if (p[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS) r->used |= LMC_FEATURE_ZEROS;
     if (p[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_MATRIX) r->used |= LMC_FEATURE_MATRIX;
+    if (p[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_CODES) r->used |= LMC_FEATURE_CODES;
     lmc__store32(p + 12, r->k->crc32c(0, out, size));
     fuzz_seal_block(p, left, (uint32_t)number);
     r->n_restored += size;

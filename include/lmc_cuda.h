@@ -203,7 +203,8 @@ enum {
     LMC__GPU_MAY_GROUP = 2,     /* the file may use Grouping (R3-13) */
     LMC__GPU_MAY_QUANTIZE = 4,  /* and Layout 2 (R3-12) */
     LMC__GPU_MAY_PART = 8,      /* and Layout 3 */
-    LMC__GPU_MAY_MATRIX = 16    /* and Layout 4 */
+    LMC__GPU_MAY_MATRIX = 16,   /* and Layout 4 */
+    LMC__GPU_MAY_CODES = 32     /* and Layout 5 */
 };
 
 typedef struct lmc__gpu_block {
@@ -499,7 +500,14 @@ static const char *const lmc__cuda_text[] = {
     "    NOT_HERE = 255\n",
     "};\n",
     "/* Of Block.flags. */\n",
-    "enum : u32 { RUN_PREDICTED = 1, MAY_GROUP = 2, MAY_QUANTIZE = 4, MAY_PART = 8, MAY_MATRIX = 16 };\n",
+    "enum : u32 {\n",
+    "    RUN_PREDICTED = 1,\n",
+    "    MAY_GROUP = 2,\n",
+    "    MAY_QUANTIZE = 4,\n",
+    "    MAY_PART = 8,\n",
+    "    MAY_MATRIX = 16,\n",
+    "    MAY_CODES = 32\n",
+    "};\n",
     "\n",
     "/* As in kernels.h. */\n",
     "struct Block {\n",
@@ -1951,7 +1959,7 @@ static const char *const lmc__cuda_text[] = {
     "    ROLLED for (u32 i = 0; i < 20; i += 4) crc = times_word(t, crc ^ get32(h + i));\n",
     "    if (~crc != get32(h + 20)) return CHECKSUM;\n",
     "    if ((width != 1 && width != 2 && width != 4 && width != 8) || order == 3 || h[2] & 0x18 ||\n",
-    "        layout > 4)\n",
+    "        layout > 5)\n",
     "        return UNSUPPORTED;\n",
     "    if (size == 0 || size > MAX_SIZE || size != job.out_size) return CORRUPT;\n",
     "    if (predicted ? !(job.flags & RUN_PREDICTED) : h[3] || get32(h + 16))\n",
@@ -1961,12 +1969,14 @@ static const char *const lmc__cuda_text[] = {
     "    if (layout == 1 && predicted && !order) return CORRUPT;\n",
     "    if (layout == 4 && !order) return CORRUPT;\n",
     "    if (layout >= 3 && predicted) return CORRUPT;\n",
-    "    if (layout == 2 && (width == 1 || width == 8 || order || h[3])) return CORRUPT;\n",
+    "    if ((layout == 2 || layout == 5) && (width == 1 || width == 8 || order || h[3]))\n",
+    "        return CORRUPT;\n",
     "    if (natural && (natural >= width || n_classes == 1 || sparse)) return CORRUPT;\n",
     "    if (h[3] && !(job.flags & MAY_GROUP)) return CORRUPT;\n",
     "    if (layout == 2 && !(job.flags & MAY_QUANTIZE)) return CORRUPT;\n",
     "    if (layout == 3 && !(job.flags & MAY_PART)) return CORRUPT;\n",
     "    if (layout == 4 && !(job.flags & MAY_MATRIX)) return CORRUPT;\n",
+    "    if (layout == 5 && !(job.flags & MAY_CODES)) return CORRUPT;\n",
     "    if (payload != job.in_size - HEADER)\n",
     "        return payload > job.in_size - HEADER ? TRUNCATED : CORRUPT;\n",
     "    if (layout >= 2 || ((job.out | (predicted ? job.base : 0)) & (width - 1))) return NOT_HERE;\n",
@@ -3852,6 +3862,7 @@ static uint32_t lmc__block_flags(const lmc_reader *r, const lmc__cuda_job *job)
     if (r->info.features & LMC_FEATURE_QUANTIZED) flags |= LMC__GPU_MAY_QUANTIZE;
     if (r->info.features & LMC_FEATURE_ZEROS) flags |= LMC__GPU_MAY_PART;
     if (r->info.features & LMC_FEATURE_MATRIX) flags |= LMC__GPU_MAY_MATRIX;
+    if (r->info.features & LMC_FEATURE_CODES) flags |= LMC__GPU_MAY_CODES;
     return flags;
 }
 

@@ -26,9 +26,10 @@
  *   base       platform status bytes options wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
  *              sha256 split_join count merge flatten strip join_root classes ungroup patch
- *              changes grids tiers dispatch
- *   codec      dtypes half tree quant_params job workspace block_header get_gaps matrix get_list
- *              get_planes get_zeros get_sparse get_delta get_matrix get_quantised get_block
+ *              changes half codes grids tiers dispatch
+ *   codec      dtypes tree quant_params job workspace block_header get_gaps matrix codes get_list
+ *              get_planes get_zeros get_sparse get_delta get_matrix get_codes get_quantised
+ *              get_block
  *   tensor     wave tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work restore index reader reader_info find open
@@ -176,6 +177,8 @@ extern "C" {
 #define LMC_FEATURE_ZEROS ((uint64_t)1 << 3)
 /* Rows and columns: without it, second moments of optimizers become 6 to 19 % larger. */
 #define LMC_FEATURE_MATRIX ((uint64_t)1 << 4)
+/* Codes with scales: without it, copies of FP8, INT8 and INT4 become up to four times as large. */
+#define LMC_FEATURE_CODES ((uint64_t)1 << 5)
 
 /* The version of the compiled library: LMC_VERSION, unless it was compiled from another lmc.h. */
 LMC_API const char *lmc_version(void);
@@ -1210,6 +1213,7 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 #define LMC__LAYOUT_QUANTIZED 2u
 #define LMC__LAYOUT_ZEROS 3u
 #define LMC__LAYOUT_MATRIX 4u
+#define LMC__LAYOUT_CODES 5u
 
 /* A list's Mode byte (spec 6). */
 enum {
@@ -1241,7 +1245,7 @@ enum {
 #define LMC__HEADER_CRC_AT 60u
 
 /* Bits of Incompatible, which tell what the file may use: all LMC_FEATURE_... of api.h. */
-#define LMC__KNOWN_FEATURES ((uint64_t)31)
+#define LMC__KNOWN_FEATURES ((uint64_t)63)
 
 /* Section_Header (spec 4). */
 #define LMC__SECTION_HEADER_SIZE 20u
@@ -1440,6 +1444,15 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
+/* Codes with scales (codes.h, spec/codes.md). */
+#define LMC__MAX_CODED_SCALE 0x6E000000u /* 2^93: times less than 2^33, a finite BF16 */
+typedef struct lmc__code_form {
+    unsigned mantissa, width; /* of a code, in bits; of an element, in bytes */
+    int is_half;              /* elements of two bytes are F16, not BF16 */
+    size_t group_size;
+    uint32_t numbers[256]; /* lmc__set_numbers */
+} lmc__code_form;
+
 /* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
  * several kernels at once. For elements behind their loop they call kernels of this table. A
  * kernel's contract is at its scalar function, or, from `restore` on, in grids.h. */
@@ -1467,6 +1480,8 @@ typedef struct lmc__kernels {
                       const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
                       const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
                       lmc__streaming streaming);
+    void (*restore_codes)(uint8_t *dst, const uint8_t *codes, size_t n, const lmc__code_form *form,
+                          const uint32_t *scales, size_t first);
 #ifndef LMC_NO_QUANTIZE
     void (*restore)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
                     uint32_t scale, const lmc__grid *grid);
@@ -2224,6 +2239,45 @@ typedef __m128i lmc__sorted;
 #define LMC__CRC LMC__AVX2
 #define LMC__CRC_STEP8(crc, v) _mm_crc32_u64(crc, v)
 #define LMC__CRC_STEP1(crc, v) _mm_crc32_u8((uint32_t)(crc), v)
+#endif
+
+/* Several elements at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+ * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
+ * for -freciprocal-math alone.) */
+#if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
+#define LMC__VECTORS 1
+#if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
+#define LMC__DIVIDING(name) lmc__##name##_scalar
+#else
+#define LMC__DIVIDING(name) lmc__##name##_vec
+#endif
+#else
+#define LMC__VECTORS 0
+#endif
+
+#if LMC__VECTORS
+/* a where the mask is -1, b where it is 0. */
+#define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
+
+/* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
+ * scalar code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by it.
+ *
+ * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
+ * numbers. Operators wrap around, also on signed numbers.
+ *
+ *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *
+ * memcpy of a constant size is an unaligned load or store. The scalar kernels do the rest. */
+#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
+typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
+typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
+typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
 #endif
 
 /* == kernels/residual.h ======================================================================== */
@@ -5371,6 +5425,215 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
 }
 #endif
 
+/* == kernels/half.h ============================================================================ */
+
+/* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
+ * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
+ * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
+ * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
+ * rounding could make it infinity, or change its sign. */
+LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
+{
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
+    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
+}
+
+/* F16 has 5 bits of exponent and 10 of mantissa. */
+LMC__INLINE unsigned lmc__to_f16(uint32_t v)
+{
+    const unsigned sign = v >> 16 & 0x8000;
+    const uint32_t magnitude = v & 0x7FFFFFFF;
+    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 or more: infinity */
+    if (magnitude >= 0x38800000) /* 2^-14 or more: normal; exponents differ by 127 - 15 = 112 */
+        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
+    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
+    {
+        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
+        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
+        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
+                       half = (uint32_t)1 << (shift - 1);
+        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
+    }
+}
+
+#ifndef LMC_NO_SNAPSHOT
+LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                             enum lmc_conversion conversion)
+{
+    uint8_t *const out = (uint8_t *)dst;
+    const uint8_t *const in = (const uint8_t *)src;
+    size_t i;
+    if (n && (!dst || !src)) return LMC_ERR_ARGUMENT;
+    if (conversion == LMC_CONVERT_F32_TO_BF16)
+        for (i = 0; i < n; i++)
+            lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
+    else if (conversion == LMC_CONVERT_F32_TO_F16)
+        for (i = 0; i < n; i++)
+            lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
+    else return LMC_ERR_ARGUMENT;
+    return LMC_OK;
+}
+#endif
+
+/* == kernels/codes.h =========================================================================== */
+
+/* Codes with scales (spec/codes.md): elements that were quantised before they came, as copies in
+ * BF16, F16 or F32 of weights in FP8, INT8 or INT4:
+ *
+ *     element = the scale of its group * the number of its code, rounded to F32, then to its dtype
+ *
+ * A code is a byte: a sign and a float of 7 bits, of which `mantissa` bits are a mantissa; or an
+ * integer. Numbers are integers, without the bias of exponents: the scale makes up for that.
+ *
+ *     mantissa   3  E4M3   2  E5M2   6  integers of -127 .. 127, with -0   7  of -128 .. 127
+ *
+ * A number has at most 8 bits, and a scale 24: their product is rounded once, also where floats are
+ * computed with more bits. It is neither subnormal nor infinite: scales are the bits of an F32 from
+ * LMC__MIN_SCALE to LMC__MAX_CODED_SCALE, and numbers are whole and below 2^33. So every tier,
+ * compiler and option gives the same bits. */
+
+/* The magnitude of a code without its sign: 0 .. 127, or 128 for an integer. */
+LMC__INLINE double lmc__code_number(unsigned code, unsigned mantissa)
+{
+    const unsigned exponent = code >> mantissa, one = 1u << mantissa, m = code & (one - 1);
+    return (double)(exponent ? (int64_t)(one + m) << (exponent - 1) : (int64_t)m);
+}
+
+/* The numbers of all codes, as the bits of F32, which -0 needs. */
+static void lmc__set_numbers(lmc__code_form *form)
+{
+    unsigned i;
+    for (i = 0; i < 256; i++) {
+        const unsigned sign = i >> 7, code = form->mantissa == 7 && sign ? 256 - i : i & 127;
+        const float number = (float)lmc__code_number(code, form->mantissa < 7 ? form->mantissa : 6);
+        memcpy(&form->numbers[i], &number, 4);
+        form->numbers[i] |= (uint32_t)sign << 31;
+    }
+}
+
+/* The elements of n codes. scales: of their groups; `first` of the first group's elements are left.
+ * dst and codes do not overlap. */
+static void lmc__restore_codes_scalar(uint8_t *dst, const uint8_t *codes, size_t n,
+                                      const lmc__code_form *form, const uint32_t *scales,
+                                      size_t first)
+{
+    for (; n; scales++, first = form->group_size) {
+        size_t left = lmc__min(n, first);
+        float scale, number, product;
+        uint32_t bits;
+        memcpy(&scale, scales, 4);
+        for (n -= left; left; left--, codes++, dst += form->width) {
+            memcpy(&number, &form->numbers[*codes], 4);
+            product = number * scale;
+            memcpy(&bits, &product, 4);
+            if (form->width == 4) lmc__store32(dst, bits);
+            else
+                lmc__store16(dst,
+                             (uint16_t)(form->is_half ? lmc__to_f16(bits) : lmc__to_bf16(bits)));
+        }
+    }
+}
+
+#if LMC__VECTORS
+/* Products of codes and a scale, as F32. Integers are converted. The bits of other codes are those
+ * of an F32, but for exponent 0, whose mantissas are integers. */
+LMC__INLINE_VEC lmc__u32v lmc__code_products_vec(lmc__u32v codes, lmc__f32v scale,
+                                                 unsigned mantissa)
+{
+    const lmc__i32v magnitude =
+        mantissa == 7 ? (lmc__i32v)(codes << 24) >> 24 : (lmc__i32v)(codes & 0x7Fu);
+    lmc__u32v bits = (lmc__u32v) __builtin_convertvector(magnitude, lmc__f32v);
+    if (mantissa < 7) {
+        const lmc__u32v large =
+            ((lmc__u32v)magnitude << (23 - mantissa)) + ((126 + mantissa) << 23);
+        bits = LMC__PICK((lmc__u32v)(magnitude < (int32_t)(1u << mantissa)), bits, large);
+        bits |= codes >> 7 << 31;
+    }
+    return (lmc__u32v)((lmc__f32v)bits * scale);
+}
+
+/* F32 rounded to BF16, in the upper half; or to F16 in the lower half: as in half.h. No bits are
+ * those of infinity or NaN. A sum with 0.5 is rounded to units of 2^-24, those of subnormal F16. */
+LMC__INLINE_VEC lmc__u32v lmc__upper_bf16_vec(lmc__u32v bits)
+{
+    return bits + 0x7FFFu + (bits >> 16 & 1u);
+}
+LMC__INLINE_VEC lmc__u32v lmc__lower_f16_vec(lmc__u32v bits)
+{
+    const lmc__u32v magnitude = bits & 0x7FFFFFFFu,
+                    units = (lmc__u32v)((lmc__f32v)magnitude + 0.5f) - 0x3F000000u;
+    lmc__u32v half = (magnitude - (0x38000000u - 0xFFFu) + (magnitude >> 13 & 1u)) >> 13;
+    half = LMC__PICK((lmc__u32v)(magnitude >= 0x47800000u), 0x7C00u, half);
+    half = LMC__PICK((lmc__u32v)(magnitude < 0x38800000u), units, half);
+    return half | (bits >> 16 & 0x8000u);
+}
+
+/* 2 * LMC__LANES elements. For elements of 16 bits the even and the odd ones are computed apart. */
+LMC__INLINE_VEC void lmc__restore_codes_step_vec(uint8_t *dst, const uint8_t *codes,
+                                                 lmc__f32v scale, unsigned mantissa, unsigned width,
+                                                 int is_half)
+{
+    lmc__w8v bytes;
+    lmc__w16v words;
+    memcpy(&bytes, codes, sizeof bytes);
+    words = __builtin_convertvector(bytes, lmc__w16v);
+    if (width == 2) {
+        lmc__u32v even = lmc__code_products_vec((lmc__u32v)words & 0xFFFFu, scale, mantissa),
+                  odd = lmc__code_products_vec((lmc__u32v)words >> 16, scale, mantissa);
+        if (is_half) even = lmc__lower_f16_vec(even) | lmc__lower_f16_vec(odd) << 16;
+        else even = lmc__upper_bf16_vec(even) >> 16 | (lmc__upper_bf16_vec(odd) & 0xFFFF0000u);
+        memcpy(dst, &even, sizeof even);
+    } else {
+        lmc__u16v part;
+        lmc__u32v products;
+        unsigned i;
+        for (i = 0; i < 2; i++) {
+            memcpy(&part, (const uint8_t *)&words + i * sizeof part, sizeof part);
+            products =
+                lmc__code_products_vec(__builtin_convertvector(part, lmc__u32v), scale, mantissa);
+            memcpy(dst + i * sizeof products, &products, sizeof products);
+        }
+    }
+}
+
+/* The form is constant in a copy of the loop. */
+#define LMC__RESTORE_ALL(mantissa, width, is_half)                                                 \
+    for (; i + 2 * LMC__LANES <= left; i += 2 * LMC__LANES)                                        \
+    lmc__restore_codes_step_vec(dst + i * width, codes + i, scale, mantissa, width, is_half)
+
+LMC__STATIC_VEC void lmc__restore_codes_vec(uint8_t *dst, const uint8_t *codes, size_t n,
+                                            const lmc__code_form *form, const uint32_t *scales,
+                                            size_t first)
+{
+    const unsigned mantissa = form->mantissa;
+    for (; n; scales++, first = form->group_size) {
+        const size_t left = lmc__min(n, first);
+        const lmc__f32v none = {0};
+        lmc__f32v scale;
+        float by;
+        size_t i = 0;
+        memcpy(&by, scales, 4);
+        scale = none + by;
+        if (mantissa == 7) {
+            if (form->width == 4) LMC__RESTORE_ALL(7, 4, 0);
+            else if (form->is_half) LMC__RESTORE_ALL(7, 2, 1);
+            else LMC__RESTORE_ALL(7, 2, 0);
+        } else {
+            if (form->width == 4) LMC__RESTORE_ALL(mantissa, 4, 0);
+            else if (form->is_half) LMC__RESTORE_ALL(mantissa, 2, 1);
+            else LMC__RESTORE_ALL(mantissa, 2, 0);
+        }
+        if (i < left)
+            lmc__restore_codes_scalar(dst + i * form->width, codes + i, left - i, form, scales,
+                                      left - i);
+        dst += left * form->width;
+        codes += left;
+        n -= left;
+    }
+}
+#endif
+
 /* == kernels/grids.h =========================================================================== */
 
 /* Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
@@ -5478,43 +5741,7 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-/* Several elements at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
- * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
- * for -freciprocal-math alone.) */
-#if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
-#define LMC__VECTORS 1
-#if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
-#define LMC__DIVIDING(name) lmc__##name##_scalar
-#else
-#define LMC__DIVIDING(name) lmc__##name##_vec
-#endif
-#else
-#define LMC__VECTORS 0
-#endif
-
 #if LMC__VECTORS
-/* a where the mask is -1, b where it is 0. */
-#define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-
-/* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
- * scalar code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by it.
- *
- * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
- * numbers. Operators wrap around, also on signed numbers.
- *
- *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
- *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
- *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
- *
- * memcpy of a constant size is an unaligned load or store. The scalar kernels do the rest. */
-#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
-typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
-typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
-typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
 
 /* The scales that the predictions at `second` give. They are positive as signed integers. */
 LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const lmc__grid *grid)
@@ -5647,9 +5874,9 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernel
 #else
 #define LMC__SUMS(crc32c, sum64, sha256) crc32c, sum64, sha256
 #endif
-#define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
+#define LMC__DECODERS(isa, crcs, join, join_root, patch, restore_codes)                            \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
-        lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
+        lmc__count_classes_##isa, lmc__ungroup_##isa, patch, restore_codes,
 #define LMC__ENCODERS(isa, split_root, list_changes)
 
 /* Kernels of grids.h. LMC__DIVIDING: those whose divisions -ffast-math would change. */
@@ -5665,8 +5892,10 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernel
 #if LMC__VECTORS
 #define LMC__GRIDS(stream)                                                                         \
     LMC__GRID_DECODERS(vec, stream) LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize))
+#define LMC__RESTORE_CODES lmc__restore_codes_vec
 #else
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
+#define LMC__RESTORE_CODES lmc__restore_codes_scalar
 #endif
 
 /* One part on each line. The formatter would indent each line more than the line before. */
@@ -5676,7 +5905,8 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernel
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar),
-                   lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
+                   lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar,
+                  lmc__restore_codes_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
@@ -5686,7 +5916,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 #define LMC__NEON_KERNELS(crc32c, join_root, split_root, sha256)                                   \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar, sha256), lmc__join_neon,              \
-                  join_root, lmc__patch_neon)                                                      \
+                  join_root, lmc__patch_neon, LMC__RESTORE_CODES)                                  \
     LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                        \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon[2] = {
@@ -5709,7 +5939,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar), lmc__join_scalar,
     lmc__join_root_strips, lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
-    lmc__ungroup_scalar, lmc__patch_scalar,
+    lmc__ungroup_scalar, lmc__patch_scalar, lmc__restore_codes_scalar,
     LMC__SCALAR_GRIDS
 };
 #endif
@@ -5719,7 +5949,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #define LMC__AVX2_KERNELS(split_root, has_fast_pdep, sha256)                                       \
     LMC_TIER_AVX2, has_fast_pdep,                                                                  \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2, sha256),                      \
-                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
+                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2, LMC__RESTORE_CODES)       \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2[2] = {
@@ -5738,7 +5968,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
 #define LMC__AVX512_KERNELS(sha256)                                                                \
     LMC_TIER_AVX512, 1,                                                                            \
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512, sha256),                \
-                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)                       \
+                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512, LMC__RESTORE_CODES)   \
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)                        \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx512[2] = {
@@ -5968,57 +6198,6 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 {
     return (unsigned)dtype < LMC__DTYPE_COUNT ? lmc__dtypes[dtype].width : 0;
 }
-
-/* == codec/half.h ============================================================================== */
-
-/* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
- * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
- * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
- * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
- * rounding could make it infinity, or change its sign. */
-LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
-{
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
-    return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
-}
-
-#ifndef LMC_NO_SNAPSHOT
-/* F16 has 5 bits of exponent and 10 of mantissa. */
-LMC__INLINE unsigned lmc__to_f16(uint32_t v)
-{
-    const unsigned sign = v >> 16 & 0x8000;
-    const uint32_t magnitude = v & 0x7FFFFFFF;
-    if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 or more: infinity */
-    if (magnitude >= 0x38800000) /* 2^-14 or more: normal; exponents differ by 127 - 15 = 112 */
-        return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-    if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
-    {
-        /* Subnormal: the mantissa, with its leading bit, in units of 2^-24. */
-        const unsigned shift = 126 - (magnitude >> 23); /* 14 .. 24 */
-        const uint32_t mantissa = (magnitude & 0x7FFFFF) | 0x800000,
-                       half = (uint32_t)1 << (shift - 1);
-        return sign | ((mantissa + half - 1 + (mantissa >> shift & 1)) >> shift);
-    }
-}
-
-LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
-                                             enum lmc_conversion conversion)
-{
-    uint8_t *const out = (uint8_t *)dst;
-    const uint8_t *const in = (const uint8_t *)src;
-    size_t i;
-    if (n && (!dst || !src)) return LMC_ERR_ARGUMENT;
-    if (conversion == LMC_CONVERT_F32_TO_BF16)
-        for (i = 0; i < n; i++)
-            lmc__store16(out + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(in + 4 * i)));
-    else if (conversion == LMC_CONVERT_F32_TO_F16)
-        for (i = 0; i < n; i++)
-            lmc__store16(out + 2 * i, (uint16_t)lmc__to_f16(lmc__load32(in + 4 * i)));
-    else return LMC_ERR_ARGUMENT;
-    return LMC_OK;
-}
-#endif
 
 /* == codec/tree.h ============================================================================== */
 
@@ -6334,7 +6513,7 @@ typedef struct lmc__job {
     uint64_t *sum;     /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;       /* *sum was computed while encoding */
     int is_ungrouped;  /* the file allows only Grouping 0 */
-    int is_unparted;   /* Layout 3 is not allowed (LMC_FEATURE_ZEROS) */
+    uint64_t without;  /* LMC_FEATURE_ZEROS, _MATRIX, _CODES: Layouts 3, 4, 5 are not allowed */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
@@ -6376,6 +6555,9 @@ typedef struct lmc__job {
  *                         overwritten
  *   rows and columns      decoding: w rows of the prediction, w of that of columns, 2 of numbers,
  *                         one for trees; then as classes. Encoding: w + 1/2 rows, and as classes
+ *   codes with scales     decoding: a row of codes, one for trees, a quarter of a row of scales; w
+ *                         rows for the bytes at dst, if they must be kept. Encoding: w + 3 rows,
+ *                         and 12 bytes for each group of at least 16 elements
  *   planning              while the stack has at most a row (or these w + 1/2). If all elements are
  *                         counted: w rows. Else samples of elements and prediction, and the planes
  *                         of one sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for
@@ -6503,8 +6685,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
-                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
-                   layout <= LMC__LAYOUT_MATRIX,
+                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 && layout <= LMC__LAYOUT_CODES,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -6516,7 +6697,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     LMC__VALID(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE);
     if (info->is_stored) LMC__VALID(payload_size == size && !order && !is_predicted && !grouping);
     else LMC__VALID(payload_size < size);
-    if (layout == LMC__LAYOUT_QUANTIZED)
+    if (layout == LMC__LAYOUT_QUANTIZED || layout == LMC__LAYOUT_CODES)
         LMC__VALID((width == 2 || width == 4) && !order && !grouping);
     if ((layout == LMC__LAYOUT_PLANES && is_predicted) || layout == LMC__LAYOUT_MATRIX)
         LMC__VALID(order);
@@ -6756,6 +6937,18 @@ static int lmc__predict_matrix(lmc__stack *stack, uint8_t *dst, size_t n, unsign
         left -= size;
     }
     return 1;
+}
+
+/* == codec/codes.h ============================================================================= */
+
+/* Blocks of codes with scales (spec/codes.md; kernels/codes.h has the terms). */
+#define LMC__CODES_HEADER 10u /* Mantissa, Half, Group_Size, First_Group */
+#define LMC__LEAST_CODED_GROUP 16u
+
+/* Groups of n elements of which the first `first` are in the first group. */
+LMC__INLINE size_t lmc__count_groups(size_t n, size_t size, size_t first)
+{
+    return n <= first ? 1 : 1 + (n - first + size - 1) / size;
 }
 
 /* == codec/get_list.h ========================================================================== */
@@ -7394,6 +7587,56 @@ static enum lmc_status lmc__get_matrix(lmc__decoder *d, uint8_t *dst, const lmc_
     return lmc__get_delta(d, dst, prediction, info, order, 0, crc); /* as one class */
 }
 
+/* == codec/get_codes.h ========================================================================= */
+
+/* Decodes the payload of a block of codes with scales (spec/codes.md):
+ *
+ *     head | four lists: the bytes of scales, low ones first | codes
+ *
+ * dst is written when all of the payload is decoded. */
+static enum lmc_status lmc__get_codes(lmc__decoder *d, uint8_t *dst, const lmc_block_info *info,
+                                      uint32_t *crc)
+{
+    const size_t n = info->n;
+    const uint8_t *const head = lmc__take(d, LMC__CODES_HEADER), *codes;
+    uint8_t *const spare = lmc__push_list(&d->stack, n);
+    uint32_t group_size, first, *scales;
+    lmc__code_form form;
+    size_t n_groups, i;
+    lmc__side side;
+    unsigned p;
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    LMC__VALID(head);
+    form.mantissa = head[0];
+    form.is_half = head[1];
+    form.width = info->width;
+    group_size = lmc__load32(head + 2);
+    first = lmc__load32(head + 6);
+    LMC__VALID(head[0] >= 2 && head[0] <= 7 && head[1] <= (info->width == 2)); /* K-1, K-2 */
+    LMC__VALID(group_size >= LMC__LEAST_CODED_GROUP && group_size <= 0x7FFFFFFF);
+    LMC__VALID(first >= 1 && first <= group_size);
+    n_groups = lmc__count_groups(n, group_size, first);
+    scales = lmc__push_numbers(&d->stack, n_groups);
+    LMC__CHECK(scales, LMC_ERR_WORKSPACE);
+    memset(scales, 0, 4 * n_groups);
+    for (p = 0; p < 4; p++) {
+        uint8_t *const top = d->stack.top;
+        LMC__TRY(lmc__get_list(d, &side, spare, n_groups));
+        for (i = 0; i < n_groups; i++)
+            scales[i] |= (uint32_t)(side.list ? side.list[i] : side.value) << 8 * p;
+        d->stack.top = top;
+    }
+    for (i = 0; i < n_groups; i++)
+        LMC__VALID(scales[i] >= LMC__MIN_SCALE && scales[i] <= LMC__MAX_CODED_SCALE); /* K-5 */
+    LMC__TRY(lmc__get_row(d, &codes, spare, n));
+    LMC__VALID(d->in == d->end);
+    form.group_size = group_size;
+    lmc__set_numbers(&form);
+    d->k->restore_codes(dst, codes, n, &form, scales, first);
+    *crc = d->k->crc32c(0, dst, info->size);
+    return LMC_OK;
+}
+
 /* == codec/get_quantised.h ===================================================================== */
 
 /* Decodes quantised blocks (spec/quantised.md; terms: quant_params.h). Their payload is
@@ -7646,6 +7889,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
         return lmc__get_zeros(d, dst, info->n, info->width, order, crc);
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_MATRIX)
         return lmc__get_matrix(d, dst, info, order, crc);
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_CODES) return lmc__get_codes(d, dst, info, crc);
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
@@ -8875,6 +9119,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC_FEATURE_QUANTIZED)); /* R3-12 */
     LMC__VALID(layout != LMC__LAYOUT_ZEROS || (features & LMC_FEATURE_ZEROS));         /* R3-12 */
     LMC__VALID(layout != LMC__LAYOUT_MATRIX || (features & LMC_FEATURE_MATRIX));       /* R3-12 */
+    LMC__VALID(layout != LMC__LAYOUT_CODES || (features & LMC_FEATURE_CODES));         /* R3-12 */
     LMC__VALID(!grouping || (features & (LMC_FEATURE_BASE | LMC_FEATURE_OWN)));        /* R3-13 */
     return LMC_OK;
 }

@@ -21,9 +21,9 @@ import lmc_decode
 import quantised
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PAGES = "lmc-format.md", "quantised.md", "zeros.md", "matrix.md", "hash.md", "links.md", "foreign-bases.md", "salvage.md"
+PAGES = "lmc-format.md", "quantised.md", "zeros.md", "matrix.md", "codes.md", "hash.md", "links.md", "foreign-bases.md", "salvage.md"
 STATUSES = "NOT_LMC VERSION UNSUPPORTED TRUNCATED CORRUPT CHECKSUM LIMIT BASE_MISSING BASE_WRONG".split()
-RULE = r"\b[RQZMHLFS](?:[0-9]+)?-[0-9]+\b"
+RULE = r"\b[RQZMKHLFS](?:[0-9]+)?-[0-9]+\b"
 # Rules with a status that no vector breaks, and the reasons.
 NO_VECTOR = {
     "R2-8": "each field has its own rule", "R2-9": "each field has its own rule",

@@ -7,7 +7,7 @@ Usage: check_vectors.py [--has LIST]                               the reference
        check_vectors.py [--has LIST] --answers 'PROGRAM'           one program for all vectors: bytes, fields, fingerprints, statuses
 
 --has LIST: the decoder's features, of those that vectors may need (vectors/README.md), separated by commas; default
-base,own,quantised,zeros,matrix,hash,links,foreign. Without a needed bit of Incompatible (those up to matrix) it must refuse the vector: a valid one with
+base,own,quantised,zeros,matrix,codes,hash,links,foreign. Without a needed bit of Incompatible (those up to codes) it must refuse the vector: a valid one with
 UNSUPPORTED, an invalid one with this or its own statuses. Without foreign, vectors with such bases are left out. Vectors that need hash or links are
 valid files: a decoder without these must accept them, one with these may. Several --has: one decoder after another is checked.
 
@@ -41,7 +41,7 @@ import restore
 
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors")
 TIMEOUT = 120                                  # seconds for one vector
-BITS = ["base", "own", "quantised", "zeros", "matrix"]  # of Incompatible
+BITS = ["base", "own", "quantised", "zeros", "matrix", "codes"]  # of Incompatible
 RANGE_RULES = {"R8-6", "R8-7", "R8-8", "R8-9", "R8-12", "R8-13", "R8-14"}           # a range reader must check these, too
 HAS = BITS + ["hash", "links", "foreign"]
 # Blocks, files and ranges have the same bytes, in some vectors millions of them, so their CRC is computed only once.
@@ -101,7 +101,7 @@ def compare_module(entry, has):
     except lmc_decode.LmcError as error:
         if error.status not in expected:
             return str(error)
-        named = set(re.findall(r"[RFHLMQSZ](?:[0-9]+-|-)[0-9]+", error.text))
+        named = set(re.findall(r"[RFHKLMQSZ](?:[0-9]+-|-)[0-9]+", error.text))
         if error.status == "UNSUPPORTED" and "R3-8" in named:
             return None
         if not named & set(entry["rules"]):

@@ -259,7 +259,7 @@ class Dump:
             "Sync:x1 Width:1 Coding:1 Grouping:1 N_Elements:4 Payload_Size:4 Content_CRC:c Payload_CRC:c")
         crc = self.crc
         self.check_crc(start + 20, "Header_CRC", self.field("Header_CRC:c"), crc)
-        if width not in (1, 2, 4, 8) or coding >> 5 > lmc.MATRIX or coding & 0x18 or coding & 3 > lmc.SIGN_MAGNITUDE:
+        if width not in (1, 2, 4, 8) or coding >> 5 > lmc.CODES or coding & 0x18 or coding & 3 > lmc.SIGN_MAGNITUDE:
             self.fault(NEWER, start + 1, "Width or Coding is unknown: of a newer version")
         if n < 1 or n * width > MAX_BLOCK_SIZE or size > MAX_BLOCK_SIZE:
             self.fault(DAMAGED, start + 4, "N_Elements or Payload_Size is out of range")

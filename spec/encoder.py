@@ -299,6 +299,52 @@ def matrix(elements, width, row_size, first, shift, rows, columns, order=2, low_
     return Block(block.data, width, order, 4, payload + block.payload)
 
 
+def rounded(x, bits, least):
+    """The bits of a positive fraction as a float with that many bits of significand, and that exponent of the least normal number."""
+    exponent = least
+    while x >= fractions.Fraction(2) ** (exponent + 1):
+        exponent += 1
+    return (exponent - least << bits - 1) + round(x / fractions.Fraction(2) ** (exponent + 1 - bits))          # halves to even
+
+
+@functools.lru_cache(None)
+def coded_element(code, mantissa, scale, width, half):
+    if mantissa == 7:
+        sign, magnitude = code >> 7, 256 - code if code >> 7 else code
+    else:
+        sign, magnitude = code >> 7, code & 127
+        exponent = magnitude >> mantissa
+        magnitude = (magnitude - (exponent - 1 << mantissa)) << exponent - 1 if exponent else magnitude
+    value = fractions.Fraction(2) ** ((scale >> 23) - 150) * (scale & 0x7FFFFF | 0x800000) * magnitude
+    if value == 0:
+        bits, whole = 0, 0
+    else:
+        whole = rounded(value, 24, -126)
+        value = fractions.Fraction(2) ** ((whole >> 23) - 150) * (whole & 0x7FFFFF | 0x800000)
+    if width == 4:
+        return sign << 31 | whole
+    bits = 0 if value == 0 else min(rounded(value, 11, -14), 0x7C00) if half else rounded(value, 8, -126)
+    return sign << 15 | bits
+
+
+def coded(codes, width, mantissa=7, half=0, group_size=16, first_group=None, scales=(0x3F800000,), codes_coder=None, n_groups=None):
+    """A block of codes with scales (codes.md). scales: of the groups, until they end. Ranges are not checked, for invalid vectors; the data is that of
+    a careless decoder."""
+    first_group = group_size if first_group is None else first_group
+    n, careful = len(codes), max(group_size, 1)
+    n_groups = 1 + max(0, -(-(n - first_group) // careful)) if n_groups is None else n_groups
+    numbers = [scales[i % len(scales)] for i in range(n_groups)]
+    scale_of = [min(numbers[min((i - first_group) // careful + 1, n_groups - 1)], 0x6E000000) for i in range(n)]
+    data = b"".join(coded_element(code, min(max(mantissa, 2), 7), scale, width, half).to_bytes(width, "little") for code, scale in zip(codes, scale_of))
+    payload = [("Mantissa", bytes([mantissa])), ("Half", bytes([half])), ("Group_Size", struct.pack("<I", group_size)),
+               ("First_Group", struct.pack("<I", first_group))]
+    lists = [("Scales, byte %d" % p, bytes(number >> 8 * p & 255 for number in numbers), None) for p in range(4)]
+    for name, plane, coder in lists + [("Codes", bytes(codes), codes_coder)]:
+        parts = (coder or guess)(plane)
+        payload += [("%s: %s" % (name, parts[0][0]), parts[0][1])] + [("%s: %s" % (name, note), data) for note, data in parts[1:]]
+    return Block(data, width, 0, 5, payload)
+
+
 METHOD_LOG, METHOD_SIGNED, METHOD_TABLE = 1, 2, 4
 
 
@@ -670,7 +716,7 @@ def incompatible(items, base):
     """The bits that the content needs."""
     runs = [item for item in items if isinstance(item, Run)]
     return (base is not None) | any(run.prediction > 2 for run in runs) << 1 | any(block.layout == 2 for run in runs for block in run.blocks) << 2 \
-        | any(block.layout == 3 for run in runs for block in run.blocks) << 3 | any(block.layout == 4 for run in runs for block in run.blocks) << 4
+        | sum(any(block.layout == layout for run in runs for block in run.blocks) << layout for layout in (3, 4, 5))
 
 
 def group_body(b, number, group, first):

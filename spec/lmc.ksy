@@ -63,6 +63,8 @@ types:
         value: (incompatible & 8) != 0
       has_matrix:
         value: (incompatible & 16) != 0
+      has_codes:
+        value: (incompatible & 32) != 0
   section:
     doc: Section 4; the blocks of a run follow its body.
     seq:
@@ -477,3 +479,4 @@ enums:
     2: quantised
     3: zeros_apart
     4: rows_and_columns
+    5: codes

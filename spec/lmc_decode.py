@@ -2,7 +2,7 @@
 """Decoder of LMC files, format 1.0, in plain Python 3.9+, in the order of lmc-format.md. Messages name the rule that is broken.
 
 As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). Other files: bases.py (7.3), ranges.py (range readers),
-restore.py (the command), and for the companions of the page: quantised.py, zeros.py, matrix.py, hashes.py, links.py, foreign_bases.py. SPDX-License-Identifier: MIT
+restore.py (the command), and for the companions of the page: quantised.py, zeros.py, matrix.py, codes.py, hashes.py, links.py, foreign_bases.py. SPDX-License-Identifier: MIT
 """
 import bisect
 import hashlib
@@ -119,8 +119,8 @@ class Input:
 # ---- 3.1 Header ----
 MAGIC = bytes.fromhex("954C4D430D0A1A0A")
 FORMAT_MAJOR, HEADER_SIZE, FINGERPRINT_SIZE = 1, 64, 16
-BASE_BIT, OWN_BIT, QUANTISED_BIT, ZEROS_BIT, MATRIX_BIT = range(5)             # of Incompatible
-ALL_BITS = 31
+BASE_BIT, OWN_BIT, QUANTISED_BIT, ZEROS_BIT, MATRIX_BIT, CODES_BIT = range(6)  # of Incompatible
+ALL_BITS = 63
 
 
 class Snapshot:
@@ -540,7 +540,7 @@ def read_extensions(body):
 # ---- 5. Blocks ----
 BLOCK_HEADER_SIZE, SYNC = 24, 0xB2
 NO_ORDER, TWOS_COMPLEMENT, SIGN_MAGNITUDE = 0, 1, 2
-STORED, PLANES, QUANTISED, APART, MATRIX = 0, 1, 2, 3, 4
+STORED, PLANES, QUANTISED, APART, MATRIX, CODES = 0, 1, 2, 3, 4, 5
 ROW = struct.Struct("<II")                     # of BLKS
 
 
@@ -551,7 +551,7 @@ def read_block(source, snapshot, run, number):
     require(sync == SYNC, "no block where one should start (R5-2)")
     require(header_crc == crc32c(struct.pack("<I", number) + header[:20]), "block header (R5-3)", "CHECKSUM")
     order, is_predicted, layout = coding & 3, coding >> 2 & 1, coding >> 5
-    require(width in (1, 2, 4, 8) and order <= SIGN_MAGNITUDE and layout <= MATRIX and coding >> 3 & 3 == 0,
+    require(width in (1, 2, 4, 8) and order <= SIGN_MAGNITUDE and layout <= CODES and coding >> 3 & 3 == 0,
             "Width %d or Coding %#x of a block (R5-4)" % (width, coding), "UNSUPPORTED")
     require(n * width == size, "N_Elements (R5-5)")
     require(not is_predicted or run.prediction != ZERO, "Predicted in a run without prediction (R5-6)")
@@ -563,12 +563,14 @@ def read_block(source, snapshot, run, number):
         require(grouping == 0 or is_predicted, "Grouping without prediction (R5-7)")
         require(grouping < 32 or (grouping >> 5 < width and 0 < grouping & 31 < 16), "Natural (R5-7)")         # 16 is Sparse
         require(layout != QUANTISED or (width in (2, 4) and order == grouping == 0), "manner of a quantised block (R5-7)")
+        require(layout != CODES or (width in (2, 4) and order == is_predicted == 0), "manner of a block of codes (R5-7)")
         require(layout != PLANES or order or not is_predicted, "Order 0 with a prediction (R5-7)")
         require(layout != APART or not is_predicted, "zeros apart with a prediction (R5-7)")
         require(layout != MATRIX or (order and not is_predicted), "manner of a block by rows and columns (R5-7)")
     require(layout != QUANTISED or snapshot.uses(QUANTISED_BIT), "quantised elements without bit 2 of Incompatible (R5-8, R3-12)")
     require(layout != APART or snapshot.uses(ZEROS_BIT), "zeros apart without bit 3 of Incompatible (R5-8, R3-12)")
     require(layout != MATRIX or snapshot.uses(MATRIX_BIT), "rows and columns without bit 4 of Incompatible (R5-8, R3-12)")
+    require(layout != CODES or snapshot.uses(CODES_BIT), "codes without bit 5 of Incompatible (R5-8, R3-12)")
     require(grouping == 0 or snapshot.uses(BASE_BIT) or snapshot.uses(OWN_BIT), "Grouping without bit 0 or 1 of Incompatible (R5-8, R3-13)")
     payload = source.read(payload_size)        # R5-9
     require(not is_predicted or payload_crc == crc32c(payload), "payload of a block (R5-10)", "CHECKSUM")
@@ -590,6 +592,9 @@ def decode_payload(payload, n, width, order, layout, grouping, base):
     if layout == QUANTISED:
         import quantised
         data = quantised.read_quantised(payload, n, width, base)
+    elif layout == CODES:
+        import codes
+        data = codes.read_codes(payload, n, width)
     elif layout == APART:
         import zeros
         data = join_planes(zeros.read_apart(payload, n, width), n, order, None)

@@ -21,7 +21,7 @@ from encoder import *  # noqa: F401,F403
 HERE = os.path.dirname(os.path.abspath(__file__))
 LARGEST_BIN = 2000                             # bytes; larger expected outputs are given by their SHA-256 only
 MAGIC = bytes.fromhex("954C4D430D0A1A0A")
-BITS = "base", "own", "quantised", "zeros", "matrix"     # of Incompatible
+BITS = "base", "own", "quantised", "zeros", "matrix", "codes"     # of Incompatible
 EITHER = ["CORRUPT", "BASE_WRONG"]             # R5-13
 
 
@@ -1930,6 +1930,70 @@ def matrix_vectors(v):
     bad("content", "R5-12", "another element", "CHECKSUM", block=Block(bytes(wrong), 4, 2, 4, good.payload))
 
 
+def codes_vectors(v):
+    """Blocks of Layout 5: every code of every Mantissa and dtype, forms of groups, roundings; and what breaks a rule."""
+    r = Random(29)
+    numbers = [(i if i % 2 else -i) & 255 for i in range(16)] + [1, 254, 0, 255, 2, 253, 3, 252]
+    block = coded(numbers, 2, scales=[0x3FC00000, 0x3EC00000], codes_coder=raw)
+    v.valid("example_codes", "codes", "worked example: 24 elements in groups of 16", build([
+        Src(data=block.data, tensors=[T(b"w", b"BF16", (24,), 0, 48)]), Run([block])]))
+    every = bytes(range(256))
+    dtypes = (("f32", 4, 0), ("bf16", 2, 0), ("f16", 2, 1))
+    for mantissa in range(2, 8):
+        for dtype, width, half in dtypes:
+            top = 0x6E000000 if not half else 0x40000000
+            scales = [0x3F800000, 0x3B123456, 0x3DFFFFFF, 0x00800000, top, 0x33800001]
+            v.valid("codes_%d_%s" % (mantissa, dtype), "codes", "Mantissa %d, %s: all codes" % (mantissa, dtype.upper()), one(
+                coded(every * 2, width, mantissa, half, 43, 11, scales)))
+    for name, what, n, size, first in (("whole", "whole groups", 64, 16, 16), ("first", "a group that began before the block", 64, 16, 1),
+                                       ("one", "one group, which ends with the block", 64, 64, 64), ("less", "less than one group", 64, 65, 65),
+                                       ("behind", "the second group has one element", 64, 63, 63), ("largest", "the largest Group_Size", 64, 2 ** 31 - 1, 2 ** 31 - 1),
+                                       ("tail", "the last group has one element", 65, 16, 16), ("first_of_one", "a block of less than First_Group", 20, 30, 25)):
+        v.valid("codes_" + name, "codes", what, one(coded(bytes(r.below(16) for _ in range(n)), 4, 7, 0, size, first, [0x3D000000 + 977 * i for i in range(9)])))
+    ties = coded(every * 4, 2, 7, 0, 16, 16, [0x3F810000, 0x3F808000, 0x3F80FFFF, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x3FFF8000])
+    v.valid("codes_ties", "codes", "products halfway between two BF16", one(ties))
+    v.valid("codes_ties_f32", "codes", "products halfway between two F32", one(coded(every * 4, 4, 7, 0, 16, 16, [0x3F800001 + 2 * i for i in range(40)])))
+    v.valid("codes_small_f16", "codes", "subnormal F16, and halves of them", one(coded(every * 2, 2, 3, 1, 16, 16, [0x33000000, 0x33800000, 0x32FFFFFF, 0x33400000])))
+    good = coded(bytes(r.below(256) for _ in range(100)), 4, 3, 0, 16, 5, [0x3D000000, 0x3E123456])
+    half = coded(bytes(r.below(256) for _ in range(100)), 2, 3, 0, 40, 5, [0x3D000000, 0x3E100000])
+    whole = join(good.payload)
+
+    def bad(name, rule, what, status="CORRUPT", block=None, **options):
+        v.invalid("codes_" + name, rule, what, status, one(block or good, **options))
+
+    for mantissa in (0, 1, 8, 255):
+        bad("mantissa_%d" % mantissa, "K-1", "Mantissa %d" % mantissa, block=altered(good, Mantissa=mantissa))
+    bad("half_f32", "K-2", "Half with Width 4", block=altered(good, Half=1))
+    bad("half_2", "K-2", "Half 2", block=altered(half, Half=2))
+    bad("group_size_0", "K-3", "Group_Size 0", block=altered(good, Group_Size=0))
+    bad("group_size_15", "K-3", "Group_Size 15", block=coded(bytes(90), 4, 3, 0, 15, 15))
+    bad("group_size_largest", "K-3", "Group_Size 2^31", block=coded(bytes(90), 4, 3, 0, 2 ** 31, 100))
+    bad("first_group_0", "K-4", "First_Group 0", block=coded(bytes(96), 4, 3, 0, 16, 0))
+    bad("first_group_more", "K-4", "First_Group is Group_Size + 1", block=coded(bytes(97), 4, 3, 0, 16, 17))
+    bad("first_group_largest", "K-4", "First_Group 2^32 - 1", block=altered(good, First_Group=0xFFFFFFFF))
+    for name, scale in (("0", 0), ("least", 0x007FFFFF), ("most", 0x6E000001), ("infinity", 0x7F800000), ("negative", 0xBF800000)):
+        bad("scale_" + name, "K-5", "the second of three scales is %08X" % scale, block=coded(bytes(48), 4, 3, 0, 16, 16, [0x3F800000, scale, 0x3F800000]))
+    bad("without_bit", "R3-12 R5-4", "a block of Layout 5 in a file without bit 5 of Incompatible", ["CORRUPT", "UNSUPPORTED"], bits=0)
+    bad("order", "R5-7", "a block of Layout 5 with Order 1", patch={"block0.0.Coding": 0xA1})
+    bad("order_3", "R5-4", "a block of Layout 5 with Order 3", "UNSUPPORTED", patch={"block0.0.Coding": 0xA3})
+    bad("grouping", "R5-7", "a block of Layout 5 with Grouping", patch={"block0.0.Grouping": 16}, bits=34)
+    bad("payload_crc", "R5-6", "a block of Layout 5 with a Payload_CRC", patch={"block0.0.Payload_CRC": crc(whole)})
+    for width in (1, 8):
+        bad("width_%d" % width, "R5-7", "a block of Layout 5 with Width %d" % width, block=Block(good.data, width, 0, 5, good.payload))
+    bad("not_smaller", "R5-7", "a block of Layout 5 that is as long as its elements", block=Block(
+        good.data, 4, 0, 5, [("the payload", whole + bytes(400 - len(whole)))]))
+    v.invalid("codes_predicted", "R5-7", "a block of Layout 5 with Predicted", "CORRUPT", build([
+        Src(b"a", bytes(len(good.data))), Run([stored(bytes(len(good.data)))]), Src(b"b", good.data), Run([good], [(len(good.data), 1, 0)], prediction=3)],
+        bits=34, patch={"block1.0.Coding": 0xA4, "block1.0.Payload_CRC": crc(whole)}))
+    for name, size in (("head", 9), ("scales", 10), ("end", len(whole) - 1)):
+        bad("short_" + name, "R2-7", "a payload of Layout 5 that ends early: %s" % name, block=Block(good.data, 4, 0, 5, [("the payload", whole[:size])]))
+    bad("long", "R5-11", "a byte behind a payload of Layout 5", block=Block(good.data, 4, 0, 5, [("the payload", whole + b"\0")]))
+    bad("mode", "R6-1", "the first list of Scales has Mode 4", block=Block(good.data, 4, 0, 5, [("the payload", whole[:10] + b"\4" + whole[11:])]))
+    wrong = bytearray(good.data)
+    wrong[5] ^= 1
+    bad("content", "R5-12", "another element", "CHECKSUM", block=Block(bytes(wrong), 4, 0, 5, good.payload))
+
+
 def more_examples(v):
     """Two files of one section, names by references, a header as text; and a mask as gaps."""
     def file(path, layer, data, **first):
@@ -1991,7 +2055,7 @@ def invalid_vectors(v):
     bad("header_crc", "R3-4", "Header_CRC", "CHECKSUM", {"header.Header_CRC": flip})
     for algorithm in (0, 2, 255):
         bad("algorithm_%d" % algorithm, "R3-6", "Algorithm %d" % algorithm, "UNSUPPORTED", {"header.Algorithm": algorithm})
-    for bit in (5, 31, 32, 47, 48, 63):
+    for bit in (6, 31, 32, 47, 48, 63):
         bad("incompatible_bit_%d" % bit, "R3-8", "Incompatible bit %d" % bit, "UNSUPPORTED", {"header.Incompatible": 1 << bit})
     for at in range(5):
         bad("header_reserved_%d" % (11 + at), "R3-7", "reserved byte %d of the header" % (11 + at), "UNSUPPORTED", {
@@ -2180,7 +2244,7 @@ def invalid_vectors(v):
     bad_block("order_3", "R5-4", "Order 3", "UNSUPPORTED", {"Coding": lambda c: c | 3})
     for bit in (3, 4):
         bad_block("coding_bit_%d" % bit, "R5-4", "reserved bit %d of Coding" % bit, "UNSUPPORTED", {"Coding": lambda c, bit=bit: c | 1 << bit})
-    for layout in range(5, 8):
+    for layout in range(6, 8):
         bad_block("layout_%d" % layout, "R5-4", "Layout %d" % layout, "UNSUPPORTED", {"Coding": lambda c, layout=layout: c & 31 | layout << 5})
     bad_block("no_elements", "R5-5", "N_Elements 0", "CORRUPT", {"N_Elements": 0})
     bad_block("elements_less", "R5-5", "N_Elements one less than the run gives", "CORRUPT", {"N_Elements": 39})
@@ -2909,7 +2973,7 @@ def order_vectors(v):
 
     pairs("header", whole, ("R3-1", "NOT_LMC", {"header.Magic": b"\x95LMD\r\n\x1a\n"}), ("R3-2", "VERSION", {"header.Format_Major": 2}),
           ("R3-4", "CHECKSUM", {"header.Header_CRC": flip}), ("R3-6", "UNSUPPORTED", {"header.Algorithm": 2}),
-          ("R3-7", "UNSUPPORTED", {"header.Reserved": b"\0\0\1\0\0"}), ("R3-8", "UNSUPPORTED", {"header.Incompatible": 32}),
+          ("R3-7", "UNSUPPORTED", {"header.Reserved": b"\0\0\1\0\0"}), ("R3-8", "UNSUPPORTED", {"header.Incompatible": 64}),
           ("R3-10", "CORRUPT", {"header.Base_Fingerprint": bytes(15) + b"\1"}), ("R3-11", "UNSUPPORTED", {"header.Reserved_2": bytes(11) + b"\1"}))
     pairs("trailer", whole, ("R3-15", "CORRUPT TRUNCATED", {"trailer.End_Magic": b"\x95LMC\r\n\x1a\n"}), ("R3-16", "CHECKSUM", {"trailer.Trailer_CRC": flip}),
           ("R3-17", "VERSION", {"trailer.Format_Major": 2}), ("R3-19", "UNSUPPORTED", {"trailer.Reserved": 1}),
@@ -2939,13 +3003,13 @@ def order_vectors(v):
         pairs("record_of_a_" + name, whole, ("R4-54", "CORRUPT", {field: record(4) + record(3)}), ("R4-55", "UNSUPPORTED", {}))
         pairs("cut_record_of_a_" + name, whole, ("R4-54 R2-6", "CORRUPT", {field: b"\3\2x"}), ("R4-55", "UNSUPPORTED", {}))
     pairs("block", whole, ("R5-2", "CORRUPT", {"block1.0.Sync": 0xB3}), ("R5-3", "CHECKSUM", {"block1.0.Header_CRC": flip}),
-          ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0xA0}),
+          ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0xC0}),
           ("R5-5", "CORRUPT", {"block1.0.N_Elements": 7}), ("R5-6", "CORRUPT", {"block1.0.Payload_CRC": 1}),
           ("R5-7", "CORRUPT", {"block1.0.Payload_Size": 17}), ("R5-12", "CHECKSUM", {"block1.0.Content_CRC": flip}))
-    pairs("cut_block", front, ("R5-3", "CHECKSUM", {"block1.0.Header_CRC": flip}), ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0xA0}),
+    pairs("cut_block", front, ("R5-3", "CHECKSUM", {"block1.0.Header_CRC": flip}), ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0xC0}),
           ("R5-5", "CORRUPT", {"block1.0.N_Elements": 7}), ("R5-9 R2-5", "TRUNCATED", {}, 1), ("R5-12", "CHECKSUM", {"block1.0.Content_CRC": flip}))
     pairs("block", whole, ("R5-4", "UNSUPPORTED", {"block1.0.Width": 3}), ("R5-8", "CORRUPT", {"block1.0.Coding": 0x40}))
-    pairs("predicted_block", own, ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0xAC}), ("R5-10", "CHECKSUM", {"block1.0.Payload_CRC": flip}),
+    pairs("predicted_block", own, ("R5-4", "UNSUPPORTED", {"block1.0.Coding": 0xCC}), ("R5-10", "CHECKSUM", {"block1.0.Payload_CRC": flip}),
           ("R5-11 R6-1", "CORRUPT", {"payload": b"\4\0"}), ("R5-12", "CHECKSUM", {"block1.0.Content_CRC": flip}))
 
 
@@ -2959,6 +3023,7 @@ def make():
     example_quantised(v)
     zeros_vectors(v)
     matrix_vectors(v)
+    codes_vectors(v)
     bases, link = chain_vectors(v)
     own_vectors(v, pool)
     quantised_vectors(v, pool)

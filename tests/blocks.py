@@ -6,7 +6,7 @@ Usage: blocks.py OBJECT          OBJECT is tests/t_decode.c, compiled to a share
 
 The reference decoder reads each file; for each block in it, valid or not, lmc_decode.h must give the same result.
 
-For each block FILE has 5 numbers of 32 bits: its size in the file, its decoded size by the run, its number in the run, flags (of lmc__gpu_block; 16:
+For each block FILE has 5 numbers of 32 bits: its size in the file, its decoded size by the run, its number in the run, flags (of lmc__gpu_block; 64:
 there is a prediction), the reference's status; then the block, then the prediction.
 """
 import ctypes
@@ -93,14 +93,14 @@ def make_write_block(file, reference):
             error = e
         may_group = snapshot.uses(lmc_decode.BASE_BIT) or snapshot.uses(lmc_decode.OWN_BIT)
         flags = (run.prediction != lmc_decode.ZERO) | may_group << 1 | snapshot.uses(lmc_decode.QUANTISED_BIT) << 2 \
-            | snapshot.uses(lmc_decode.ZEROS_BIT) << 3 | snapshot.uses(lmc_decode.MATRIX_BIT) << 4
+            | snapshot.uses(lmc_decode.ZEROS_BIT) << 3 | snapshot.uses(lmc_decode.MATRIX_BIT) << 4 | snapshot.uses(lmc_decode.CODES_BIT) << 5
         if len(recorder.data) >= lmc_decode.BLOCK_HEADER_SIZE and recorder.data[2] & 4 and flags & 1:
             try:
                 prediction = prediction_of(snapshot, run, number)
             except lmc_decode.LmcError:
                 pass
         if prediction is not None:
-            flags |= 32
+            flags |= 64
         job = struct.pack("<IIIII", len(recorder.data), run.block_size_of(number), number, flags, numbers[error.status] if error else 0) + \
             recorder.data + (prediction or b"")
         if len(recorder.data) >= lmc_decode.BLOCK_HEADER_SIZE and job not in seen:

@@ -132,6 +132,43 @@ static int show_deltas(const lmc_parallel *parallel)
     return 1;
 }
 
+/* Elements that were quantised before they came: codes with scales. */
+static int show_codes(const lmc_parallel *parallel)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F16, LMC_F32};
+    const size_t n = 40000, cap = 4 * n + 1000;
+    uint8_t *src = (uint8_t *)malloc(4 * n), *enc = (uint8_t *)malloc(cap);
+    int kind, level, d;
+    if (src == NULL || enc == NULL) return 0;
+    for (level = LMC_LEVEL_FAST; level <= LMC_LEVEL_ARCHIVE; level++)
+        for (kind = 0; kind < T_CODED_KINDS; kind++)
+            for (d = 0; d < 3; d++) {
+                lmc_tensor_options options;
+                size_t enc_size = 0, ws_size;
+                uint8_t *ws;
+                char name[80];
+                if (is_left_out()) continue;
+                memset(&options, 0, sizeof options);
+                options.dtype = dtypes[d];
+                options.level = (enum lmc_level)level;
+                options.log2_block = 14;
+                options.row_size = kind % 2 || kind < 3 ? 640 : 0;
+                options.parallel = parallel;
+                t_fill_coded(src, n, 640, dtypes[d], kind);
+                ws_size = lmc_tensor_workspace_size(&options);
+                if ((ws = (uint8_t *)malloc(ws_size)) == NULL) return 0;
+                if (lmc_tensor_encode(enc, cap, &enc_size, src, n * lmc_dtype_width(dtypes[d]),
+                                      &options, ws, ws_size) != LMC_OK)
+                    return 0;
+                sprintf(name, "codes %s %d", lmc_dtype_name(dtypes[d]), kind);
+                show(level_names[level + 1], "codes", name, enc, enc_size);
+                free(ws);
+            }
+    free(src);
+    free(enc);
+    return 1;
+}
+
 /* Moments from integers: second ones over some octaves, first ones as large as their roots; some
  * are not normal numbers. */
 static void fill_moments(uint8_t *first, uint8_t *second, size_t n, unsigned width, uint64_t seed)
@@ -297,7 +334,8 @@ int main(int argc, char **argv)
                      enc_size);
                 free(ws);
             }
-    if (!show_deltas(workers ? &parallel : NULL) || !show_quantised(workers ? &parallel : NULL))
+    if (!show_deltas(workers ? &parallel : NULL) || !show_codes(workers ? &parallel : NULL) ||
+        !show_quantised(workers ? &parallel : NULL))
         return 1;
     memset(&options, 0, sizeof options);
     options.parallel = workers ? &parallel : NULL;

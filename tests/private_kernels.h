@@ -972,6 +972,72 @@ static void test_patch(const lmc__kernels *k, uint64_t *seed)
             }
 }
 
+/* -- codes with scales: spec/codes.md by integers -- */
+
+/* A number of up to 33 bits times the 24 bits of a scale, rounded to 24 bits, halves to even. */
+static uint32_t coded_element(unsigned code, uint32_t scale, const lmc__code_form *form)
+{
+    const unsigned sign = code >> 7, m = form->mantissa,
+                   magnitude = m == 7 && sign ? 256 - code : code & 127,
+                   exponent = m < 7 ? magnitude >> m : 0, low = magnitude - (exponent << m);
+    const uint64_t number = exponent ? (uint64_t)(low + (1u << m)) << (exponent - 1) : low,
+                   product = number * ((scale & 0x7FFFFF) | 0x800000);
+    uint32_t bits = 0;
+    if (number) {
+        unsigned shift = 0;
+        uint64_t v, rest;
+        while (product >> shift >= 1 << 24) shift++;
+        v = product >> shift;
+        rest = product - (v << shift);
+        if (2 * rest > (uint64_t)1 << shift || (2 * rest == (uint64_t)1 << shift && (v & 1))) v++;
+        bits = (uint32_t)((((uint64_t)(scale >> 23) + shift) << 23) + v - 0x800000); /* may carry */
+    }
+    bits |= (uint32_t)sign << 31;
+    if (form->width == 4) return bits;
+    return form->is_half ? lmc__to_f16(bits) : lmc__to_bf16(bits);
+}
+
+static void test_scaled(const lmc__kernels *k, uint64_t *seed)
+{
+    static const uint32_t some[] = {LMC__MIN_SCALE, LMC__MAX_CODED_SCALE, 0x6DFFFFFF, 0x3F800000};
+    lmc__code_form form;
+    uint32_t scales[MAX_N / 16 + 2];
+    unsigned kind;
+    for (kind = 0; kind < 6 * 3; kind++) {
+        size_t n, i;
+        form.mantissa = 2 + kind / 3;
+        form.width = kind % 3 ? 2 : 4;
+        form.is_half = kind % 3 == 2;
+        lmc__set_numbers(&form);
+        for (n = 1; n < MAX_N; n += 1 + n / 128) {
+            uint8_t *const codes = t_tail(&guard_a, n), *const dst =
+                                                            t_tail(&guard_b, n * form.width);
+            const size_t first = 1 + t_below(seed, t_below(seed, 2) ? 40 : 300);
+            size_t wrong = 0;
+            form.group_size = 16 + t_below(seed, t_below(seed, 2) ? 3 : 300);
+            if (form.group_size < first) form.group_size = first;
+            fill(codes, n, seed, 256);
+            for (i = 0; i < MAX_N / 16 + 2; i++) {
+                const uint64_t v = t_random(seed);
+                scales[i] = some[v & 3];
+                if (v & 4) /* about those whose products are F16 and halves of the least ones */
+                    scales[i] = 0x31000000 + (uint32_t)(v >> 8) % 0x15000000;
+                if ((v & 12) == 12) scales[i] &= 0xFFFF0000u; /* exact products, and ties */
+            }
+            t_note("%s, mantissa %u, form %u, n %lu, first %lu, groups of %lu",
+                   lmc_tier_name(k->tier), form.mantissa, kind % 3, (unsigned long)n,
+                   (unsigned long)first, (unsigned long)form.group_size);
+            k->restore_codes(dst, codes, n, &form, scales, first);
+            for (i = 0; i < n; i++)
+                wrong +=
+                    get_element(dst + i * form.width, 0, form.width) !=
+                    coded_element(codes[i],
+                                  scales[i < first ? 0 : 1 + (i - first) / form.group_size], &form);
+            CHECK(wrong == 0);
+        }
+    }
+}
+
 void t_test_kernels(void)
 {
     uint64_t seed = 20;
@@ -1013,5 +1079,6 @@ void t_test_kernels(void)
         test_orders(k, &seed);
         test_group(k, &seed);
         test_patch(k, &seed);
+        test_scaled(k, &seed);
     }
 }

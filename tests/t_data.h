@@ -198,6 +198,58 @@ enum t_base {
 static const char *const t_base_names[T_BASES] = {
     "equal", "few", "steps", "all", "signs", "unrelated", "nothing", "specials", "drift"};
 
+/* Weights that were quantised: the formulas of those who restore them. kind: INT8 in rows; with
+ * -128; rounded floats, which have -0; INT4 in groups of 32, of 64, of 128; E4M3 in 128 x 128, with
+ * subnormals; E5M2, one scale for all. */
+enum { T_CODED_KINDS = 8 };
+static inline void t_fill_coded(uint8_t *dst, size_t n, size_t row_size, enum lmc_dtype dtype,
+                                int kind)
+{
+    static const unsigned groups[T_CODED_KINDS] = {0, 0, 0, 32, 64, 128, 128, 0};
+    float *const x = (float *)malloc(4 * n);
+    uint64_t state = (uint64_t)kind;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const size_t group = groups[kind] ? groups[kind] : row_size;
+        uint64_t place = kind == 6   ? i / row_size / 128 * 1000 + i % row_size / 128
+                         : kind == 7 ? 0
+                                     : i / row_size * 1000 + i % row_size / group,
+                 drawn = t_random(&state);
+        const uint32_t scale_bits = 0x3A000000 + (uint32_t)(t_random(&place) >> 40); /* 2^-11 .. */
+        int code = (int)(drawn >> 20 & 63) + (int)(drawn >> 30 & 63) - 63;
+        float number, scale;
+        memcpy(&scale, &scale_bits, 4);
+        if (kind == 0)
+            code = code * 2 > 127 ? 127 : code * 2 < -127 ? -127 : code * 2 | (int)(drawn & 1);
+        if (kind == 1) code = i % 97 == 5 ? -128 : code;
+        if (kind >= 3) code /= 9;
+        number = (float)code;
+        if (kind == 2 && code == 0 && drawn & 1) number = -0.0f;
+        if (kind >= 6) {
+            const unsigned exponent = (unsigned)(drawn >> 40) % (kind == 6 ? 15 : 12),
+                           m = (unsigned)drawn & (kind == 6 ? 7 : 3);
+            number = exponent ? (float)((kind == 6 ? 8 : 4) + m) * (float)(1u << exponent) / 2
+                              : (float)m;
+            number = (drawn >> 60 & 1 ? -number : number) / 4096.0f;
+        }
+        x[i] = number * scale;
+    }
+    if (dtype == LMC_F32)
+        for (i = 0; i < n; i++) {
+            uint32_t bits;
+            memcpy(&bits, &x[i], 4);
+            dst[4 * i] = (uint8_t)bits;
+            dst[4 * i + 1] = (uint8_t)(bits >> 8);
+            dst[4 * i + 2] = (uint8_t)(bits >> 16);
+            dst[4 * i + 3] = (uint8_t)(bits >> 24);
+        }
+    else if (lmc_conversion_apply(dst, x, n,
+                                  dtype == LMC_BF16 ? LMC_CONVERT_F32_TO_BF16
+                                                    : LMC_CONVERT_F32_TO_F16) != LMC_OK)
+        abort();
+    free(x);
+}
+
 /* The prediction of size bytes at src, which t_fill made with that seed or another; the last
  * element may be cut. */
 static inline void t_fill_base(uint8_t *base, const uint8_t *src, size_t size, enum t_base how,

@@ -547,7 +547,15 @@ static void test_headers(void)
                  {8, 4 << 5 | 2, 16, 9, 8, 0, LMC_ERR_CORRUPT},
                  {8, 4 << 5 | 2, 0, 9, 8, 1, LMC_ERR_CORRUPT},
                  {1, 4 << 5 | PREDICTED | 1, 0, 9, 8, 0, LMC_ERR_CORRUPT},
-                 {1, 5 << 5, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
+                 {4, 5 << 5, 0, 9, 35, 0, LMC_OK}, /* codes */
+                 {2, 5 << 5, 0, 9, 17, 0, LMC_OK},
+                 {2, 5 << 5, 0, 9, 18, 0, LMC_ERR_CORRUPT},
+                 {1, 5 << 5, 0, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {8, 5 << 5, 0, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {4, 5 << 5 | 1, 0, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {4, 5 << 5, 16, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {4, 5 << 5 | PREDICTED, 0, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {1, 6 << 5, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
                  {1, 7 << 5, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
                  {1, PLANES | PREDICTED | 1, 1 << 5 | 1, 9, 8, 0, LMC_ERR_CORRUPT}, /* Natural */
                  {4, PLANES | PREDICTED | 1, 4 << 5 | 1, 9, 35, 0, LMC_ERR_CORRUPT},

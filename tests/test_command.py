@@ -1663,7 +1663,7 @@ class BadSnapshots(Case):
         self.check(self.good[:8] + bytes([2, 0]) + self.good[10:], (1,), "newer major version, and no CRC of it")
         self.check(self.good[:9] + bytes([self.good[9] + 1]) + self.good[10:], (3,), "newer minor version, and no CRC of it")
         for name, says in (("version_major_2", "written by a newer lmc, in format 2.0: update lmc"),
-                           ("incompatible_bit_5", "a newer lmc and uses feature bit 5"), ("section_critical_sign", "a newer lmc and uses what this one does not know: update")):
+                           ("incompatible_bit_6", "a newer lmc and uses feature bit 6"), ("section_critical_sign", "a newer lmc and uses what this one does not know: update")):
             path = os.path.join(ROOT, "spec", "vectors", "invalid", name + ".lmc")
             for args in (["-t"], ["-d", "-o", "out"], ["-l"], ["cat"]):
                 self.lmc(*args, path, code=1, says=says)
@@ -1761,8 +1761,8 @@ class Dump(Case):
         for name, code, says in (("header_crc", 3, "at byte 60: Header_CRC should be"), ("section_head_crc", 3, "Head_CRC should be"),
                                  ("section_body_crc_run", 3, "Body_CRC should be"), ("truncated_0084", 3, "the file ends here"), ("no_lmc_file", 3, "this is no LMC file"),
                                  ("version_major_2", 1, "Format_Major"),
-                                 ("incompatible_bit_5", 1, "Incompatible bit 5 is unknown: of a newer version"), ("records_critical_run", 1, "Tag 1 is unknown"),
-                                 ("run_prediction_6", 1, "Prediction is unknown"), ("block_layout_5", 1, "Width or Coding is unknown")):
+                                 ("incompatible_bit_6", 1, "Incompatible bit 6 is unknown: of a newer version"), ("records_critical_run", 1, "Tag 1 is unknown"),
+                                 ("run_prediction_6", 1, "Prediction is unknown"), ("block_layout_6", 1, "Width or Coding is unknown")):
             self.assertIn("  !! ", self.dump(self.vector("invalid", name), code=code, says=says), name)
 
     def test_every_cut_and_flip(self):
@@ -1862,7 +1862,7 @@ class Bases(Case):
                 self.lmc("-f", "new", *option)
                 made[base] = self.read("new.lmc")
                 o = self.listing("new.lmc")
-                self.assertEqual((o["base_fingerprint"], o["features"]), (self.fingerprint("old.lmc"), ["Base", "Zeros", "Matrix"]))
+                self.assertEqual((o["base_fingerprint"], o["features"]), (self.fingerprint("old.lmc"), ["Base", "Zeros", "Matrix", "Codes"]))
                 self.assertEqual(o["metadata"]["lmc.base"], base.rstrip("/"))
             self.lmc("-f", "new", "-o", "again.lmc", "--base", base, "-T1")
             self.assertEqual(self.read("again.lmc"), made[base])
@@ -1911,7 +1911,7 @@ class Bases(Case):
         self.assertIn("base     %s (named old when this delta was made)\n" % self.fingerprint("old.lmc"), text)
         self.assertNotIn("base", self.lmc("-l", "old.lmc").stdout.decode())
         o = self.listing("old.lmc")
-        self.assertEqual((o["features"], "base_fingerprint" in o), (["Zeros", "Matrix"], False))
+        self.assertEqual((o["features"], "base_fingerprint" in o), (["Zeros", "Matrix", "Codes"], False))
 
     def test_no_matrix(self):
         """Elements are nearly products of a row's and a column's scale: they are predicted by these, unless readers lack that."""
@@ -1921,12 +1921,25 @@ class Bases(Case):
         self.write("v.safetensors", safetensors([("v", "F32", [300, 300], v), ("flat", "F32", [90000], v), ("filters", "F32", [300, 20, 3, 5], v)]))
         self.lmc("v.safetensors", "--no-twins", "-o", "matrix.lmc")
         self.lmc("v.safetensors", "--no-twins", "--no-matrix", "-o", "old_readers.lmc")
-        self.assertEqual([self.listing(name)["features"] for name in ("matrix.lmc", "old_readers.lmc")], [["Zeros", "Matrix"], ["Zeros"]])
+        self.assertEqual([self.listing(name)["features"] for name in ("matrix.lmc", "old_readers.lmc")], [["Zeros", "Matrix", "Codes"], ["Zeros", "Codes"]])
         sizes = [[t["packed_size"] for t in self.listing(name)["files"][0]["tensors"]] for name in ("matrix.lmc", "old_readers.lmc")]
         self.assertEqual([a < 0.95 * b for a, b in zip(*sizes)], [True, False, True])
         for name in ("matrix.lmc", "old_readers.lmc"):
             self.lmc("-d", name, "-o", name + ".out")
             self.assertEqual(self.read(name + ".out"), self.read("v.safetensors"))
+
+    def test_no_codes(self):
+        """Elements that were quantised are codes and scales, unless readers lack that."""
+        r = random.Random(5)
+        w = b"".join(struct.pack("<f", scale * r.randint(-127, 127)) for scale in (struct.unpack("<f", struct.pack("<f", r.uniform(1, 2)))[0] for _ in range(300)) for _ in range(320))
+        self.write("w.safetensors", safetensors([("w", "F32", [300, 320], w)]))
+        self.lmc("w.safetensors", "-o", "codes.lmc")
+        self.lmc("w.safetensors", "--no-codes", "-o", "old_readers.lmc")
+        self.assertEqual([self.listing(name)["features"] for name in ("codes.lmc", "old_readers.lmc")], [["Zeros", "Matrix", "Codes"], ["Zeros", "Matrix"]])
+        self.assertLess(2 * len(self.read("codes.lmc")), len(self.read("old_readers.lmc")))
+        for name in ("codes.lmc", "old_readers.lmc"):
+            self.lmc("-d", name, "-o", name + ".out")
+            self.assertEqual(self.read(name + ".out"), self.read("w.safetensors"))
 
     def test_no_zeros(self):
         """Half of the elements are zero: they are coded apart, unless readers lack that."""
@@ -1935,7 +1948,7 @@ class Bases(Case):
         self.write("half.safetensors", safetensors([("w", "BF16", [40000], b"".join(words))]))
         self.lmc("half.safetensors", "-o", "apart.lmc")
         self.lmc("half.safetensors", "--no-zeros", "-o", "old_readers.lmc")
-        self.assertEqual([self.listing(name)["features"] for name in ("apart.lmc", "old_readers.lmc")], [["Zeros", "Matrix"], ["Matrix"]])
+        self.assertEqual([self.listing(name)["features"] for name in ("apart.lmc", "old_readers.lmc")], [["Zeros", "Matrix", "Codes"], ["Matrix", "Codes"]])
         self.assertLess(len(self.read("apart.lmc")) * 8, len(self.read("old_readers.lmc")) * 7)
         for name in ("apart.lmc", "old_readers.lmc"):
             self.lmc("-d", name, "-o", name + ".out")

@@ -446,6 +446,56 @@ static void test_matrix_in_place(void)
     free(bad);
 }
 
+static int has_codes(const uint8_t *enc) { return enc[2] >> 5 == 5; }
+
+/* Codes are found whatever the dtype is, and with one element more that has none, the block is
+ * coded as others are. */
+static void test_codes(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_F32, LMC_BF16, LMC_F16};
+    const size_t n = 40000;
+    int kind;
+    size_t i, r;
+    for (i = 0; i < 3; i++)
+        for (kind = 0; kind < T_CODED_KINDS; kind++)
+            for (r = 0; r < 2; r++) {
+                const size_t row_size = r ? 640 : 256, width = lmc_dtype_width(dtypes[i]),
+                             size = n * width;
+                lmc_tensor_options options = options_of(dtypes[i], 0);
+                uint8_t *const src = t_tail(&g_src, size), *enc;
+                size_t plain, enc_size;
+                t_fill_coded(src, n, row_size, dtypes[i], kind);
+                options.row_size = r || kind < 3 ? row_size : 0;
+                options.level = (enum lmc_level)(kind % 3);
+                t_note("%s, kind %d, rows of %lu", lmc_dtype_name(dtypes[i]), kind,
+                       (unsigned long)row_size);
+                options.without = LMC_FEATURE_CODES;
+                plain = encode(src, size, &options);
+                CHECK(!has_codes(t_tail(&g_enc, plain)));
+                options.without = ~LMC_FEATURE_CODES & ~LMC_FEATURE_ZEROS;
+                CHECK(encode(src, size, &options) <= plain);
+                options.without = 0;
+                enc_size = encode(src, size, &options);
+                enc = t_tail(&g_enc, enc_size);
+                /* copies of FP8 with one scale may as well be planes */
+                CHECK(kind == 7 ? enc_size <= plain : has_codes(enc) && enc_size < plain);
+                CHECK_STATUS(decode(0, size, enc, enc_size, size, &options), LMC_OK);
+                CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
+                CHECK_STATUS(decode(size / 2, 1000, enc, enc_size, size, &options), LMC_OK);
+                CHECK(memcmp(t_tail(&g_dst, 1000), src + size / 2, 1000) == 0);
+                src[width * 20001 - 1] = 0x7F; /* NaN, or infinity */
+                src[width * 20001 - 2] |= 0xF0;
+                enc_size = encode(src, size, &options);
+                enc = t_tail(&g_enc, enc_size);
+                CHECK(!has_codes(enc));
+                CHECK_STATUS(decode(0, size, enc, enc_size, size, &options), LMC_OK);
+                CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
+                options.level = LMC_LEVEL_FAST;
+                t_fill_coded(src, n, row_size, dtypes[i], kind);
+                CHECK(!has_codes(t_tail(&g_enc, encode(src, size, &options))));
+            }
+}
+
 int main(int argc, char **argv)
 {
     lmc_tensor_options largest = options_of(LMC_U8, 22);
@@ -462,6 +512,7 @@ int main(int argc, char **argv)
     test_sizes();
     test_matrices();
     test_matrix_in_place();
+    test_codes();
     test_ranges();
     test_threads();
     test_damage();

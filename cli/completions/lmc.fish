@@ -72,6 +72,7 @@ for c in lmc unlmc lmccat
     complete -c $c -l no-twins -d 'store each tensor by itself'
     complete -c $c -l no-zeros -d 'for readers without these parts of the format'
     complete -c $c -l no-matrix -d 'for readers without these parts of the format'
+    complete -c $c -l no-codes -d 'for readers without these parts of the format'
     complete -c $c -l hash -d 'store the SHA-256 of all tensors and files'
     complete -c $c -l quant -x -d 'LOSSY: store optimizer states with an error that a rule limits'
     complete -c $c -l policy -r -d 'LOSSY: store optimizer states with an error that a rule limits'

@@ -88,7 +88,7 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
 
 const char *name_feature(unsigned bit)
 {
-    static const char *const names[] = {"Base", "Own", "Quantised", "Zeros", "Matrix"};
+    static const char *const names[] = {"Base", "Own", "Quantised", "Zeros", "Matrix", "Codes"};
     return bit < sizeof names / sizeof *names ? names[bit] : NULL;
 }
 

@@ -67,6 +67,7 @@ struct options {
     int no_twins;                /* --no-twins */
     int no_zeros;                /* --no-zeros */
     int no_matrix;               /* --no-matrix */
+    int no_codes;                /* --no-codes */
     const struct policy *policy; /* --quant and --policy; may have no rules */
     /* cat */
     int npy;          /* --npy: with a header of NumPy before the tensor */

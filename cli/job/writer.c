@@ -84,8 +84,9 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     }
     options.read_back = m->twins || m->has_pairs || (m->has_alike && !base) ? read_member : NULL;
     options.user = m;
-    options.without =
-        (m->o->no_zeros ? LMC_FEATURE_ZEROS : 0) | (m->o->no_matrix ? LMC_FEATURE_MATRIX : 0);
+    options.without = (m->o->no_zeros ? LMC_FEATURE_ZEROS : 0) |
+                      (m->o->no_matrix ? LMC_FEATURE_MATRIX : 0) |
+                      (m->o->no_codes ? LMC_FEATURE_CODES : 0);
     options.may_quantize = may_quantise(m);
     options.group_files = choose_grouping(m, options.base);
     options.content_hashes = m->o->hashes || has_hashes(m->archive); /* of equal content */

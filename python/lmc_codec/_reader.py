@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     _Out = TypeVar("_Out")
 
 
-FEATURES = ("Base", "Own", "Quantised", "Zeros", "Matrix")  # by the bits of Incompatible (spec 3.1)
+FEATURES = ("Base", "Own", "Quantised", "Zeros", "Matrix", "Codes")  # by the bits of Incompatible (spec 3.1)
 
 
 class Loss:
@@ -139,7 +139,8 @@ class Reader:
         #: The fingerprint of a delta's base; None if this is no delta.
         self.base_fingerprint: bytes | None = info[2] or None
         #: Optional features of the format that it may use: "Base", "Own" (it predicts parts of itself), "Quantised",
-        #: "Zeros" (zeros apart), "Matrix" (predictions by rows and columns).
+        #: "Zeros" (zeros apart), "Matrix" (predictions by rows and columns),
+        #: "Codes" (codes with scales).
         self.features: tuple[str, ...] = tuple(name for i, name in enumerate(FEATURES) if info[3] >> i & 1)
         self._n_files: int = info[0]
 

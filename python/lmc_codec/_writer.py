@@ -105,7 +105,7 @@ class Writer:
     which tensors may lose how much, such as "*=auto:0.01" or {"*": "auto:0.01", "*router*": "lossless"}
     (docs/quantisation.md). content_hashes: adds the SHA-256 of each tensor. progress: called with the number of bytes done,
     and of all bytes added so far (None: the size of a file is unknown). without: features of the format (Reader.features) that
-    the file must not need, for readers that lack them: "Zeros" and "Matrix" can be left out.
+    the file must not need, for readers that lack them: "Zeros", "Matrix" and "Codes" can be left out.
     """
 
     def __init__(

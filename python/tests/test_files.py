@@ -50,9 +50,9 @@ def test_without_a_feature(tmp_path):
         with lmc.Writer(tmp_path / name, without=without) as writer:
             writer.add("w", w)
         with lmc.open(tmp_path / name) as r:
-            assert r.features == (("Matrix",) if without else ("Zeros", "Matrix")) and (r["w"] == w).all()
+            assert r.features == (("Matrix", "Codes") if without else ("Zeros", "Matrix", "Codes")) and (r["w"] == w).all()
     assert os.path.getsize(tmp_path / "apart") * 8 < os.path.getsize(tmp_path / "old") * 7
-    with pytest.raises(lmc.ArgumentError, match="no feature 'Zeroes', only Base, Own, Quantised, Zeros, Matrix"):
+    with pytest.raises(lmc.ArgumentError, match="no feature 'Zeroes', only Base, Own, Quantised, Zeros, Matrix, Codes"):
         lmc.Writer(tmp_path / "x", without="Zeroes")
 
 
@@ -61,7 +61,7 @@ def test_what_is_in_it(path, model):
         assert set(r) == set(model) and len(r) == 6 and "ids" in r and "nothing" not in r
         assert [f.path for f in r.files] == ["model.safetensors", "config.json"]
         assert r.metadata == {"step": b"17"}
-        assert len(r.fingerprint) == 16 and r.base_fingerprint is None and r.features == ("Zeros", "Matrix")
+        assert len(r.fingerprint) == 16 and r.base_fingerprint is None and r.features == ("Zeros", "Matrix", "Codes")
         x = r.info("ids")
         assert (x.dtype, x.shape, x.size, x.file, x.loss) == ("I64", (2, 3, 4), 192, "model.safetensors", None)
         assert r.info("ids").fingerprint == {t.name: t for t in r.files[0].tensors}["ids"].fingerprint
@@ -369,7 +369,7 @@ def test_bases(path, model, tmp_path, kind):
         w.add_arrays(new, "")
     assert os.path.getsize(tmp_path / "delta.lmc") < 20_000
     with lmc.open(tmp_path / "delta.lmc", base=base()) as r:
-        assert r.features == ("Base", "Zeros", "Matrix") and r.base_fingerprint == lmc.Base(model).fingerprint
+        assert r.features == ("Base", "Zeros", "Matrix", "Codes") and r.base_fingerprint == lmc.Base(model).fingerprint
         for name in new:
             assert same(r[name], new[name])
         assert same(r.get_slice("embed.weight")[100:200, 5], new["embed.weight"][100:200, 5])
@@ -715,7 +715,7 @@ def test_verify_what_repeats_itself(tmp_path, model):
     for name in "abc":
         safetensors.numpy.save_file({"w": big, name: np.ones(3000, np.float32)}, tmp_path / "m" / f"{name}.safetensors")
     run_lmc("--base", tmp_path / "m.lmc", "-o", tmp_path / "n.lmc", tmp_path / "m")
-    assert lmc.open(tmp_path / "n.lmc").features == ("Base", "Own", "Zeros", "Matrix")
+    assert lmc.open(tmp_path / "n.lmc").features == ("Base", "Own", "Zeros", "Matrix", "Codes")
     assert not lmc.verify(tmp_path / "n.lmc").is_complete
     assert lmc.verify(tmp_path / "n.lmc", base=tmp_path / "m.lmc").is_complete
     data = bytearray((tmp_path / "n.lmc").read_bytes())

@@ -21,6 +21,7 @@
 #define LMC__LAYOUT_QUANTIZED 2u
 #define LMC__LAYOUT_ZEROS 3u
 #define LMC__LAYOUT_MATRIX 4u
+#define LMC__LAYOUT_CODES 5u
 
 /* A list's Mode byte (spec 6). */
 enum {

@@ -12,7 +12,7 @@
 #define LMC__HEADER_CRC_AT 60u
 
 /* Bits of Incompatible, which tell what the file may use: all LMC_FEATURE_... of api.h. */
-#define LMC__KNOWN_FEATURES ((uint64_t)31)
+#define LMC__KNOWN_FEATURES ((uint64_t)63)
 
 /* Section_Header (spec 4). */
 #define LMC__SECTION_HEADER_SIZE 20u

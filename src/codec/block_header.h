@@ -84,8 +84,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     const uint32_t payload_size = lmc__load32(src + 8);
     uint64_t size;
     LMC__CHECK((width == 1 || width == 2 || width == 4 || width == 8) &&
-                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 &&
-                   layout <= LMC__LAYOUT_MATRIX,
+                   order <= LMC__ORDER_FLOAT && (coding & 0x18) == 0 && layout <= LMC__LAYOUT_CODES,
                LMC_ERR_UNSUPPORTED);
     info->n = lmc__load32(src + 4);
     info->width = width;
@@ -97,7 +96,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     LMC__VALID(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE);
     if (info->is_stored) LMC__VALID(payload_size == size && !order && !is_predicted && !grouping);
     else LMC__VALID(payload_size < size);
-    if (layout == LMC__LAYOUT_QUANTIZED)
+    if (layout == LMC__LAYOUT_QUANTIZED || layout == LMC__LAYOUT_CODES)
         LMC__VALID((width == 2 || width == 4) && !order && !grouping);
     if ((layout == LMC__LAYOUT_PLANES && is_predicted) || layout == LMC__LAYOUT_MATRIX)
         LMC__VALID(order);

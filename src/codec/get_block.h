@@ -11,6 +11,7 @@
 #include "codec/get_zeros.h"
 #include "codec/get_delta.h"
 #include "codec/get_matrix.h"
+#include "codec/get_codes.h"
 #include "codec/get_quantised.h"
 
 /* Decodes a block. Header, payload and content are each checked before they are used. The checks in
@@ -45,6 +46,7 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
         return lmc__get_zeros(d, dst, info->n, info->width, order, crc);
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_MATRIX)
         return lmc__get_matrix(d, dst, info, order, crc);
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_CODES) return lmc__get_codes(d, dst, info, crc);
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 

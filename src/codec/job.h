@@ -21,7 +21,7 @@ typedef struct lmc__job {
     uint64_t *sum;     /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;       /* *sum was computed while encoding */
     int is_ungrouped;  /* the file allows only Grouping 0 */
-    int is_unparted;   /* Layout 3 is not allowed (LMC_FEATURE_ZEROS) */
+    uint64_t without;  /* LMC_FEATURE_ZEROS, _MATRIX, _CODES: Layouts 3, 4, 5 are not allowed */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */

@@ -110,7 +110,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8], in
         lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, first - quarter);
         if (lmc__count_symbols(counts[p]) > LMC__FIRST_PART_BELOW) wants_all |= 1u << p;
     }
-    *zeros_apart = block->may_part_zeros && width > 1 &&
+    *zeros_apart = !(block->without & LMC_FEATURE_ZEROS) && width > 1 &&
                    counts[width - 1][0] > quarter / LMC__ZEROS_ONE_IN &&
                    lmc__are_zeros_worth(e, &sample.planes, quarter, block);
     all = first;

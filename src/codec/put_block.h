@@ -14,6 +14,7 @@
 #include "codec/put_zeros.h"
 #include "codec/put_delta.h"
 #include "codec/put_matrix.h"
+#include "codec/put_codes.h"
 
 /* Encodes a block: as planes, as a delta against its prediction, or stored. It chooses the form
  * that is probably the smallest, by estimates.
@@ -153,6 +154,29 @@ static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size
     return lmc__encode_at_level(e, dst, cap, &trial);
 }
 
+/* Codes the block with codes and scales instead, if that is smaller by 1/16 of *coding, which has
+ * been written to dst: restoring takes longer. */
+#define LMC__CODES_MIN_SAVING 16u
+static void lmc__try_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                           enum lmc_dtype dtype, lmc__block_coding *coding)
+{
+    const size_t other =
+        coding->payload_size ? coding->payload_size : lmc__min(cap, block->n * block->width);
+    uint8_t *const top = e->stack.top;
+    uint32_t crc;
+    size_t size;
+    e->out = NULL;
+    size = lmc__put_codes(e, dst, other - other / LMC__CODES_MIN_SAVING, block, dtype, &crc);
+    e->stack.top = top;
+    if (size) {
+        memset(coding, 0, sizeof *coding);
+        coding->layout = LMC__LAYOUT_CODES;
+        coding->payload_size = size;
+        coding->content_crc = crc;
+    } else if (e->out) /* it has overwritten dst, but did not fit */
+        *coding = lmc__encode_payload(e, dst, cap, block);
+}
+
 /* Copies the elements. Returns the CRC of the copy, taken strip by strip while it is in the first
  * cache. */
 static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const uint8_t *src,
@@ -201,13 +225,15 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     block.level = job->level;
     block.sum = job->sum;
     block.may_group = !job->is_ungrouped;
-    block.may_part_zeros = !job->is_unparted;
+    block.without = job->without;
     if (job->dtype == LMC_AUTO) lmc__guess_width(&e, &block);
     else if (job->row_size && job->row_size <= job->src_size) { /* a block has several rows */
         block.n_columns = (size_t)job->row_size;
         block.first_column = (size_t)(job->first_element % job->row_size);
     }
     coding = lmc__encode_payload(&e, payload, cap, &block);
+    if (!(job->without & LMC_FEATURE_CODES))
+        lmc__try_codes(&e, payload, cap, &block, job->dtype, &coding);
     job->has_sum = coding.payload_size && coding.has_sum;
     if (!coding.payload_size) {
         if (cap < job->src_size) return LMC_ERR_DST_TOO_SMALL;
@@ -245,7 +271,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
     job.dtype = o.dtype;
     job.level = o.level;
     job.number = o.number;
-    job.is_unparted = (o.without & LMC_FEATURE_ZEROS) != 0;
+    job.without = o.without;
     LMC__TRY(lmc__encode_block(lmc__get_kernels(), &job, ws, ws_size));
     *dst_size = job.dst_size;
     return LMC_OK;

@@ -117,8 +117,8 @@ static enum lmc__verdict lmc__plan_matrix(lmc__encoder *e, lmc__matrix *r, lmc__
     lmc__block whole = *block; /* the rows of which the block has all elements */
     uint64_t needed;
     size_t i;
-    if (m < 2 * LMC__MATRIX_GRID_COLUMNS || n / m <= LMC__MATRIX_GRID_ROWS || width == 1 ||
-        block->own != LMC__ORDER_FLOAT)
+    if (block->without & LMC_FEATURE_MATRIX || m < 2 * LMC__MATRIX_GRID_COLUMNS ||
+        n / m <= LMC__MATRIX_GRID_ROWS || width == 1 || block->own != LMC__ORDER_FLOAT)
         return LMC__DIRECT;
     for (i = 1; i < LMC__MATRIX_SIGNS; i++)
         if ((lmc__load_element(block->src, 0, width) ^ lmc__load_element(block->src, i, width)) >>

@@ -2,7 +2,7 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "codec/half.h"
+#include "kernels/half.h"
 
 /* Quantised elements: what encoder and decoder share (spec/quantised.md).
  *

@@ -23,11 +23,10 @@ typedef struct lmc__block {
     unsigned width;
     enum lmc__order order, own; /* with and without a prediction (see dtypes.h) */
     enum lmc_level level;
-    uint64_t *sum;      /* gets the elements' sum64 if they are coded as planes; or NULL */
-    int may_group;      /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
-    int may_part_zeros; /* 0: Layout 3 is not allowed (see is_unparted in job.h) */
-    /* Of the matrix that src is a part of; 0: there is none, or Layout 4 is not allowed. */
-    size_t n_columns;
+    uint64_t *sum;       /* gets the elements' sum64 if they are coded as planes; or NULL */
+    int may_group;       /* 0: Grouping must be 0 (see is_ungrouped in job.h) */
+    uint64_t without;    /* see job.h */
+    size_t n_columns;    /* of the matrix that src is a part of; 0: there is none */
     size_t first_column; /* of src */
 } lmc__block;
 

@@ -32,6 +32,9 @@
  *                         overwritten
  *   rows and columns      decoding: w rows of the prediction, w of that of columns, 2 of numbers,
  *                         one for trees; then as classes. Encoding: w + 1/2 rows, and as classes
+ *   codes with scales     decoding: a row of codes, one for trees, a quarter of a row of scales; w
+ *                         rows for the bytes at dst, if they must be kept. Encoding: w + 3 rows,
+ *                         and 12 bytes for each group of at least 16 elements
  *   planning              while the stack has at most a row (or these w + 1/2). If all elements are
  *                         counted: w rows. Else samples of elements and prediction, and the planes
  *                         of one sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for

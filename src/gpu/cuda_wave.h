@@ -313,6 +313,7 @@ static uint32_t lmc__block_flags(const lmc_reader *r, const lmc__cuda_job *job)
     if (r->info.features & LMC_FEATURE_QUANTIZED) flags |= LMC__GPU_MAY_QUANTIZE;
     if (r->info.features & LMC_FEATURE_ZEROS) flags |= LMC__GPU_MAY_PART;
     if (r->info.features & LMC_FEATURE_MATRIX) flags |= LMC__GPU_MAY_MATRIX;
+    if (r->info.features & LMC_FEATURE_CODES) flags |= LMC__GPU_MAY_CODES;
     return flags;
 }
 

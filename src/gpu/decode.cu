@@ -86,7 +86,14 @@ enum : u32 {
     NOT_HERE = 255
 };
 /* Of Block.flags. */
-enum : u32 { RUN_PREDICTED = 1, MAY_GROUP = 2, MAY_QUANTIZE = 4, MAY_PART = 8, MAY_MATRIX = 16 };
+enum : u32 {
+    RUN_PREDICTED = 1,
+    MAY_GROUP = 2,
+    MAY_QUANTIZE = 4,
+    MAY_PART = 8,
+    MAY_MATRIX = 16,
+    MAY_CODES = 32
+};
 
 /* As in kernels.h. */
 struct Block {
@@ -1538,7 +1545,7 @@ template <bool WIDE> COLD u32 check_header(const Block &job, const Tables *t)
     ROLLED for (u32 i = 0; i < 20; i += 4) crc = times_word(t, crc ^ get32(h + i));
     if (~crc != get32(h + 20)) return CHECKSUM;
     if ((width != 1 && width != 2 && width != 4 && width != 8) || order == 3 || h[2] & 0x18 ||
-        layout > 4)
+        layout > 5)
         return UNSUPPORTED;
     if (size == 0 || size > MAX_SIZE || size != job.out_size) return CORRUPT;
     if (predicted ? !(job.flags & RUN_PREDICTED) : h[3] || get32(h + 16))
@@ -1548,12 +1555,14 @@ template <bool WIDE> COLD u32 check_header(const Block &job, const Tables *t)
     if (layout == 1 && predicted && !order) return CORRUPT;
     if (layout == 4 && !order) return CORRUPT;
     if (layout >= 3 && predicted) return CORRUPT;
-    if (layout == 2 && (width == 1 || width == 8 || order || h[3])) return CORRUPT;
+    if ((layout == 2 || layout == 5) && (width == 1 || width == 8 || order || h[3]))
+        return CORRUPT;
     if (natural && (natural >= width || n_classes == 1 || sparse)) return CORRUPT;
     if (h[3] && !(job.flags & MAY_GROUP)) return CORRUPT;
     if (layout == 2 && !(job.flags & MAY_QUANTIZE)) return CORRUPT;
     if (layout == 3 && !(job.flags & MAY_PART)) return CORRUPT;
     if (layout == 4 && !(job.flags & MAY_MATRIX)) return CORRUPT;
+    if (layout == 5 && !(job.flags & MAY_CODES)) return CORRUPT;
     if (payload != job.in_size - HEADER)
         return payload > job.in_size - HEADER ? TRUNCATED : CORRUPT;
     if (layout >= 2 || ((job.out | (predicted ? job.base : 0)) & (width - 1))) return NOT_HERE;

@@ -33,7 +33,8 @@ enum {
     LMC__GPU_MAY_GROUP = 2,     /* the file may use Grouping (R3-13) */
     LMC__GPU_MAY_QUANTIZE = 4,  /* and Layout 2 (R3-12) */
     LMC__GPU_MAY_PART = 8,      /* and Layout 3 */
-    LMC__GPU_MAY_MATRIX = 16    /* and Layout 4 */
+    LMC__GPU_MAY_MATRIX = 16,   /* and Layout 4 */
+    LMC__GPU_MAY_CODES = 32     /* and Layout 5 */
 };
 
 typedef struct lmc__gpu_block {

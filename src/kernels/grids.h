@@ -219,24 +219,7 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-/* Several elements at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
- * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
- * for -freciprocal-math alone.) */
-#if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
-#define LMC__VECTORS 1
-#if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
-#define LMC__DIVIDING(name) lmc__##name##_scalar
-#else
-#define LMC__DIVIDING(name) lmc__##name##_vec
-#endif
-#else
-#define LMC__VECTORS 0
-#endif
-
 #if LMC__VECTORS
-/* a where the mask is -1, b where it is 0. */
-#define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
-
 #ifndef LMC_NO_ENCODER
 LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 {
@@ -249,26 +232,6 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
     return d;
 }
 #endif
-
-/* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
- * scalar code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by it.
- *
- * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
- * numbers. Operators wrap around, also on signed numbers.
- *
- *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
- *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
- *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
- *
- * memcpy of a constant size is an unaligned load or store. The scalar kernels do the rest. */
-#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
-typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
-typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
-typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
-typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
 
 /* The scales that the predictions at `second` give. They are positive as signed integers. */
 LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const lmc__grid *grid)

@@ -18,6 +18,7 @@
 #include "kernels/ungroup.h"
 #include "kernels/patch.h"
 #include "kernels/changes.h"
+#include "kernels/codes.h"
 #include "kernels/grids.h"
 
 /* The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
@@ -42,9 +43,9 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernel
 #else
 #define LMC__SUMS(crc32c, sum64, sha256) crc32c, sum64, sha256
 #endif
-#define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
+#define LMC__DECODERS(isa, crcs, join, join_root, patch, restore_codes)                            \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
-        lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
+        lmc__count_classes_##isa, lmc__ungroup_##isa, patch, restore_codes,
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root, list_changes)                                               \
     lmc__split_##isa, split_root, lmc__map_##isa, lmc__partition_##isa, lmc__flatten_##isa,        \
@@ -71,8 +72,10 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernel
 #if LMC__VECTORS
 #define LMC__GRIDS(stream)                                                                         \
     LMC__GRID_DECODERS(vec, stream) LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize))
+#define LMC__RESTORE_CODES lmc__restore_codes_vec
 #else
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
+#define LMC__RESTORE_CODES lmc__restore_codes_scalar
 #endif
 
 /* One part on each line. The formatter would indent each line more than the line before. */
@@ -82,7 +85,8 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon[2], lmc__kernel
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar),
-                   lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
+                   lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar,
+                  lmc__restore_codes_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
     LMC__SCALAR_GRIDS
 };
@@ -92,7 +96,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 #define LMC__NEON_KERNELS(crc32c, join_root, split_root, sha256)                                   \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar, sha256), lmc__join_neon,              \
-                  join_root, lmc__patch_neon)                                                      \
+                  join_root, lmc__patch_neon, LMC__RESTORE_CODES)                                  \
     LMC__ENCODERS(neon, split_root, lmc__list_changes_neon)                                        \
     LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon[2] = {
@@ -115,7 +119,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar, lmc__sha256_scalar), lmc__join_scalar,
     lmc__join_root_strips, lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
-    lmc__ungroup_scalar, lmc__patch_scalar,
+    lmc__ungroup_scalar, lmc__patch_scalar, lmc__restore_codes_scalar,
 #ifndef LMC_NO_ENCODER
     lmc__split_scalar, lmc__split_root_strips, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__group_scalar,
@@ -130,7 +134,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #define LMC__AVX2_KERNELS(split_root, has_fast_pdep, sha256)                                       \
     LMC_TIER_AVX2, has_fast_pdep,                                                                  \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2, sha256),                      \
-                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
+                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2, LMC__RESTORE_CODES)       \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2[2] = {
@@ -149,7 +153,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
 #define LMC__AVX512_KERNELS(sha256)                                                                \
     LMC_TIER_AVX512, 1,                                                                            \
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512, sha256),                \
-                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)                       \
+                   lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512, LMC__RESTORE_CODES)   \
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)                        \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx512[2] = {

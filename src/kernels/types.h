@@ -167,6 +167,15 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
+/* Codes with scales (codes.h, spec/codes.md). */
+#define LMC__MAX_CODED_SCALE 0x6E000000u /* 2^93: times less than 2^33, a finite BF16 */
+typedef struct lmc__code_form {
+    unsigned mantissa, width; /* of a code, in bits; of an element, in bytes */
+    int is_half;              /* elements of two bytes are F16, not BF16 */
+    size_t group_size;
+    uint32_t numbers[256]; /* lmc__set_numbers */
+} lmc__code_form;
+
 /* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
  * several kernels at once. For elements behind their loop they call kernels of this table. A
  * kernel's contract is at its scalar function, or, from `restore` on, in grids.h. */
@@ -194,6 +203,8 @@ typedef struct lmc__kernels {
                       const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
                       const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
                       lmc__streaming streaming);
+    void (*restore_codes)(uint8_t *dst, const uint8_t *codes, size_t n, const lmc__code_form *form,
+                          const uint32_t *scales, size_t first);
 #ifndef LMC_NO_ENCODER
     void (*split)(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
                   enum lmc__order order);

@@ -2,7 +2,7 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "base/wire_file.h"
-#include "codec/half.h"
+#include "kernels/half.h"
 #include "snapshot/buffer.h"
 #include "snapshot/fingerprint.h"
 #include "snapshot/ends.h"

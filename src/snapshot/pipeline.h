@@ -373,6 +373,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC_FEATURE_QUANTIZED)); /* R3-12 */
     LMC__VALID(layout != LMC__LAYOUT_ZEROS || (features & LMC_FEATURE_ZEROS));         /* R3-12 */
     LMC__VALID(layout != LMC__LAYOUT_MATRIX || (features & LMC_FEATURE_MATRIX));       /* R3-12 */
+    LMC__VALID(layout != LMC__LAYOUT_CODES || (features & LMC_FEATURE_CODES));         /* R3-12 */
     LMC__VALID(!grouping || (features & (LMC_FEATURE_BASE | LMC_FEATURE_OWN)));        /* R3-13 */
     return LMC_OK;
 }

@@ -76,7 +76,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    features |= (LMC_FEATURE_ZEROS | LMC_FEATURE_MATRIX) & ~options->without;
+    features |= (LMC_FEATURE_ZEROS | LMC_FEATURE_MATRIX | LMC_FEATURE_CODES) & ~options->without;
     lmc__put_header(w->header, features, options->base ? w->origin.fingerprint : NULL,
                     w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);

@@ -239,9 +239,9 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->dtype = w->dtype;
     job->level = w->options.level;
     job->is_ungrouped = !(w->header[LMC__FEATURES_AT] & (LMC_FEATURE_BASE | LMC_FEATURE_OWN));
-    job->is_unparted = !(w->header[LMC__FEATURES_AT] & LMC_FEATURE_ZEROS);
+    job->without = ~(uint64_t)w->header[LMC__FEATURES_AT];
     job->quant = w->quant;
-    if (w->header[LMC__FEATURES_AT] & LMC_FEATURE_MATRIX) job->row_size = w->row_size;
+    job->row_size = w->row_size;
     if (w->quant || w->row_size) /* the run is one tensor, or a part of one */
         job->first_element =
             (w->run.start + at - w->file->tensors[w->next].offset) / lmc_dtype_width(w->dtype);

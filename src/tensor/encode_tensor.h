@@ -81,10 +81,10 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
-        job->is_unparted = (options->without & LMC_FEATURE_ZEROS) != 0;
+        job->without = options->without;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
-        if (!(options->without & LMC_FEATURE_MATRIX)) job->row_size = options->row_size;
+        job->row_size = options->row_size;
         job->number = (uint32_t)(first + n);
         place += job->dst_size;
     }

@@ -18,7 +18,8 @@ static_assert((int)KERNEL_PAD == (int)LMC__GPU_PAD && (int)KERNEL_CPU == (int)LM
                   (int)KERNEL_MAY_GROUP == (int)LMC__GPU_MAY_GROUP &&
                   (int)KERNEL_MAY_QUANTIZE == (int)LMC__GPU_MAY_QUANTIZE &&
                   (int)KERNEL_MAY_PART == (int)LMC__GPU_MAY_PART &&
-                  (int)KERNEL_MAY_MATRIX == (int)LMC__GPU_MAY_MATRIX,
+                  (int)KERNEL_MAY_MATRIX == (int)LMC__GPU_MAY_MATRIX &&
+                  (int)KERNEL_MAY_CODES == (int)LMC__GPU_MAY_CODES,
               "the same numbers");
 
 const bool gpu_is_simulated = true;

@@ -21,7 +21,8 @@ enum {
     KERNEL_MAY_QUANTIZE = 4,
     KERNEL_MAY_PART = 8,
     KERNEL_MAY_MATRIX = 16,
-    KERNEL_ALL_FLAGS = 31
+    KERNEL_MAY_CODES = 32,
+    KERNEL_ALL_FLAGS = 63
 };
 
 extern const bool gpu_is_simulated; /* on the CPU, whose shim says what a kernel does */

@@ -59,6 +59,7 @@ lmc_status decode(gpu_case *c)
         (c->in[2] >> 5 == 2 && !(c->flags & KERNEL_MAY_QUANTIZE)) ||
         (c->in[2] >> 5 == 3 && !(c->flags & KERNEL_MAY_PART)) ||
         (c->in[2] >> 5 == 4 && !(c->flags & KERNEL_MAY_MATRIX)) ||
+        (c->in[2] >> 5 == 5 && !(c->flags & KERNEL_MAY_CODES)) ||
         (c->in[3] && !(c->flags & KERNEL_MAY_GROUP)))
         return LMC_ERR_CORRUPT;
     c->content.resize(c->out_size);

@@ -284,7 +284,8 @@ const OWN_BIT = 2;
 const QUANTISED_BIT = 4;
 const ZEROS_BIT = 8;
 const MATRIX_BIT = 16;
-const ALL_BITS = 31;
+const CODES_BIT = 32;
+const ALL_BITS = 63;
 
 export function isLmc(bytes) {
     return bytes.length >= 8 && sameBytes(bytes.subarray(0, 8), MAGIC);
@@ -798,6 +799,7 @@ const PLANES = 1;
 const QUANTISED = 2;
 const APART = 3;
 const MATRIX = 4;
+const CODES = 5;
 
 /**
  * Reads the header of a block, checks it, and skips its payload. number: in its run; size: what it has to decode to (null: any), mayPredict: whether
@@ -827,7 +829,7 @@ function readBlockHeader(input, { number, size, mayPredict, features }) {
     };
     unsupportedIf(![1, 2, 4, 8].includes(width), "Width of a block");
     unsupportedIf(header.order === 3, "Order of a block");
-    unsupportedIf(header.layout > MATRIX, "Layout of a block");
+    unsupportedIf(header.layout > CODES, "Layout of a block");
     unsupportedIf((coding & 0x18) !== 0, "reserved bits of a block");
     header.size = header.n * width;
     corruptIf(size === null ? header.size < 1 || header.size > MOST_BLOCK : header.size !== size, "size of a block");
@@ -856,6 +858,11 @@ function readBlockHeader(input, { number, size, mayPredict, features }) {
         corruptIf(header.predicted || header.order === 0 || grouping !== 0, "fields that a block by rows and columns does not have");
         corruptIf(!(features & MATRIX_BIT), "a block by rows and columns in a file without that bit");
     }
+    if (header.layout === CODES) {
+        corruptIf(width !== 2 && width !== 4, "Width of a block of codes");
+        corruptIf(header.predicted || header.order !== 0 || grouping !== 0, "fields that a block of codes does not have");
+        corruptIf(!(features & CODES_BIT), "a block of codes in a file without that bit");
+    }
     corruptIf(header.layout === QUANTISED && !(features & QUANTISED_BIT), "a quantised block in a file without that bit");
     corruptIf(grouping !== 0 && !(features & (BASE_BIT | OWN_BIT)), "classes in a file without the bits Base and Own");
     input.take(header.payloadSize);
@@ -868,6 +875,7 @@ function decodePayload(bytes, header, prediction, isOfBase, out) {
     const input = new Reader(bytes, payloadAt, payloadAt + header.payloadSize, "CORRUPT");
     if (predicted && crc32c(bytes, payloadAt, input.end) !== header.payloadCrc) refuse("CHECKSUM", "Payload_CRC of a block");
     if (header.layout === STORED) out.set(input.view(header.size));
+    else if (header.layout === CODES) decodeCodes(input, header, out);
     else if (header.layout !== QUANTISED) decodePlanes(input, header, prediction, out);
     else decodeQuantised(input, header, prediction, out);
     input.mustBeAtEnd("a payload is longer than its content");
@@ -1000,6 +1008,37 @@ function readMatrix(input, { n, width }) {
         for (let p = 0; p < width; p++, number >>= 8n) prediction[i * width + p] = Number(number & 255n);
     }
     return prediction;
+}
+
+/** codes.md: the number of a code, which may be -0. */
+function numberOf(code, mantissa) {
+    if (mantissa === 7) return code < 128 ? code : code - 256;
+    const exponent = (code & 127) >> mantissa;
+    const low = code & ((1 << mantissa) - 1);
+    const magnitude = exponent === 0 ? low : ((1 << mantissa) | low) * 2 ** (exponent - 1);
+    return code < 128 ? magnitude : -magnitude;
+}
+
+/** Codes with scales (codes.md). A number (a double) holds each product, so that Float32Array rounds once. */
+function decodeCodes(input, { n, width }, out) {
+    const [mantissa, half, groupSize, firstGroup] = [input.u8(), input.u8(), input.u32(), input.u32()];
+    corruptIf(mantissa < 2 || mantissa > 7, "Mantissa");
+    corruptIf(half > (width === 2 ? 1 : 0), "Half");
+    corruptIf(groupSize < 16 || groupSize >= 2 ** 31, "Group_Size");
+    corruptIf(firstGroup < 1 || firstGroup > groupSize, "First_Group");
+    const nGroups = 1 + Math.ceil(Math.max(0, n - firstGroup) / groupSize);
+    const scales = new DataView(new ArrayBuffer(4 * nGroups));
+    for (let p = 0; p < 4; p++) readList(input, nGroups).forEach((byte, i) => scales.setUint8(4 * i + p, byte));
+    for (let i = 0; i < nGroups; i++) corruptIf(scales.getUint32(4 * i, true) < 0x00800000 || scales.getUint32(4 * i, true) > 0x6e000000, "a scale");
+    const codes = readList(input, n);
+    const [elements, product] = [dataOf(out), new DataView(new ArrayBuffer(4))];
+    for (let i = 0; i < n; i++) {
+        const group = i < firstGroup ? 0 : 1 + Math.floor((i - firstGroup) / groupSize);
+        product.setFloat32(0, numberOf(codes[i], mantissa) * scales.getFloat32(4 * group, true));
+        const bits = product.getUint32(0);
+        if (width === 4) elements.setUint32(4 * i, bits, true);
+        else elements.setUint16(2 * i, half ? f16FromF32(bits) : bf16FromF32(bits), true);
+    }
 }
 
 /** Those of the numbers whose bit is set, in place. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env ruby
 # frozen_string_literal: true
 
-# Answers for spec/check_vectors.py --has zeros,matrix --answers 'ruby answers.rb': a line with an LMC file gets a line of JSON. SPDX-License-Identifier: MIT
+# Answers for spec/check_vectors.py --has zeros,matrix,codes --answers 'ruby answers.rb': a line with an LMC file gets a line of JSON. SPDX-License-Identifier: MIT
 require 'json'
 require_relative 'decoder'
 

@@ -154,8 +154,8 @@ class Decoder
     algorithm, reserved, incompatible, base, reserved_too, sum = header.unpack('x10Ca5Q<x8a16a12V')
     must(crc(header[0, 60]) == sum, 'Header_CRC', :CHECKSUM)
     must(algorithm == 1 && reserved == "\0" * 5, 'Algorithm or reserved bytes of the header', :UNSUPPORTED)
-    must(incompatible & ~24 == 0, "bits of Incompatible: #{incompatible}", :UNSUPPORTED)
-    @zeros, @matrix = incompatible[3] == 1, incompatible[4] == 1
+    must(incompatible & ~56 == 0, "bits of Incompatible: #{incompatible}", :UNSUPPORTED)
+    @zeros, @matrix, @codes = [3, 4, 5].map { |bit| incompatible[bit] == 1 }
     must(base == "\0" * 16, 'a base without its bit')
     must(reserved_too == "\0" * 12, 'reserved bytes of the header', :UNSUPPORTED)
     last = nil # Kind of the section before
@@ -309,14 +309,14 @@ class Decoder
     must(sync == 0xB2, 'Sync')
     must(crc([number].pack('V') + head[0, 20]) == head_crc, 'Header_CRC', :CHECKSUM)
     order, predicted, layout = coding & 3, coding[2] == 1, coding >> 5
-    must([1, 2, 4, 8].include?(width) && order < 3 && layout < 5 && coding & 0x18 == 0, 'fields of a block', :UNSUPPORTED)
+    must([1, 2, 4, 8].include?(width) && order < 3 && layout < 6 && coding & 0x18 == 0, 'fields of a block', :UNSUPPORTED)
     must(n * width == bytes, 'N_Elements')
     must(predicted ? segments : payload_crc.zero?, 'Predicted or Payload_CRC')
-    must([true, true, false, @zeros && !predicted, @matrix && !predicted][layout] && grouping.zero?, 'Layout or Grouping without its bit')
+    must([true, true, false, @zeros && !predicted, @matrix && !predicted, @codes && coding == 0xA0 && [2, 4].include?(width)][layout] && grouping.zero?, 'Layout or Grouping without its bit')
     must(layout.zero? ? size == bytes && coding.zero? : size < bytes && (order.positive? || !(predicted || layout == 4)), 'Coding or Payload_Size')
     payload = Cursor.new(@in.take(size), 0)
     must(!predicted || crc(payload.data) == payload_crc, 'Payload_CRC', :CHECKSUM)
-    data = layout.zero? ? payload.take(size) : planes(payload, n, width, order, layout, predicted ? predict(segments, from, bytes) : "\0" * bytes)
+    data = layout.zero? ? payload.take(size) : layout == 5 ? codes(payload, n, width) : planes(payload, n, width, order, layout, predicted ? predict(segments, from, bytes) : "\0" * bytes)
     must(payload.done?, 'a payload is too long')
     must(crc(data) == content_crc, 'Content_CRC', :CHECKSUM)
     @rows << [24 + size, head_crc].pack('VV')
@@ -340,6 +340,38 @@ class Decoder
     columns = payload.list(size).bytes
     must(rows.max + columns.max < 2**(8 * width - shift), 'the sum of two numbers')
     Array.new(n) { |i| rows[(first + i) / size] + columns[(first + i) % size] << shift }
+  end
+
+  def codes(payload, n, width) # codes.md
+    mantissa, half, group_size, first = payload.u8, payload.u8, payload.u32, payload.u32
+    must(mantissa.between?(2, 7) && half.between?(0, width == 2 ? 1 : 0), 'Mantissa or Half')
+    must(group_size.between?(16, 2**31 - 1) && first.between?(1, group_size), 'Group_Size or First_Group')
+    k = 1 + [0, (n - first).fdiv(group_size).ceil].max
+    scales = Array.new(4) { payload.list(k).bytes }.transpose.map { |bytes| bytes.pack('C4') }
+    must(scales.all? { |scale| scale.unpack1('V').between?(0x00800000, 0x6E000000) }, 'a scale')
+    scales.map! { |scale| scale.unpack1('e') }
+    numbers = Array.new(256) { |code| number(code, mantissa).to_f * (mantissa < 7 && code > 127 ? -1 : 1) }
+    floats = payload.list(n).each_byte.with_index.map { |code, i| numbers[code] * scales[(i - first).div(group_size) + 1] }.pack('e*')
+    width == 4 ? floats : floats.unpack('V*').map { |bits| narrow(bits, half) }.pack('v*')
+  end
+
+  def number(code, mantissa) # without its sign if mantissa < 7
+    return code < 128 ? code : code - 256 if mantissa == 7
+
+    exponent, low = (code & 127) >> mantissa, code & (1 << mantissa) - 1
+    exponent.zero? ? low : (1 << mantissa | low) << exponent - 1
+  end
+
+  def narrow(bits, half) # 4.2, Conversion, of finite F32
+    sign, magnitude = bits >> 16 & 0x8000, bits & 0x7FFFFFFF
+    drop = half.zero? ? 16 : 13
+    if half == 1 && magnitude < 0x38800000 # below 2^-14: units of 2^-24
+      drop, magnitude = 126 - (magnitude >> 23), magnitude & 0x7FFFFF | 0x800000
+    elsif half == 1
+      magnitude -= 0x38000000
+    end
+    result = magnitude + (1 << drop - 1) - 1 + magnitude[drop] >> drop
+    sign | (half.zero? ? result : [result, 0x7C00].min)
   end
 
   def apart(payload, n, width) # zeros.md

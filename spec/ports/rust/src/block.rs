@@ -18,6 +18,7 @@ enum Layout {
     Quantised,
     ZerosApart,
     Matrix,
+    Codes,
 }
 
 /// Order: what a residual means.
@@ -77,6 +78,7 @@ impl BlockHeader {
             2 => Layout::Quantised,
             3 => Layout::ZerosApart,
             4 => Layout::Matrix,
+            5 => Layout::Codes,
             _ => return Err(unsupported("Layout of a block")),
         };
         ensure(coding & 0x18 == 0, Status::Unsupported, "reserved bits of a block")?;
@@ -126,6 +128,11 @@ impl BlockHeader {
         } else {
             check(self.order == Order::None && !self.has_grouping(), "Order or Grouping of a block without planes")?;
         }
+        if self.layout == Layout::Codes {
+            check(self.width == 4 || self.width == 2, "Width of a block of codes")?;
+            check(!self.predicted, "a prediction of a block of codes")?;
+            check(features.codes(), "a block of codes without the bit Codes")?;
+        }
         check(self.n_natural < self.width, "Natural is not less than Width")?;
         check(self.n_natural == 0 || (self.n_classes > 1 && !self.is_sparse), "Natural with one class, or with Sparse")?;
         if self.layout == Layout::Quantised {
@@ -153,6 +160,7 @@ impl BlockHeader {
                 self.decode_planes(&mut payload, n, Some(&prediction))?
             }
             Layout::Quantised => quantised::decode(&mut payload, n, self.width, predicted)?,
+            Layout::Codes => elements_of_codes(&mut payload, n, self.width)?,
             Layout::ZerosApart => {
                 let mask = mask_of_kinds(&mut payload, n)?;
                 self.join(&(0..self.width).map(|_| plane_apart(&mut payload, &mask)).collect::<Result<Vec<_>>>()?, None)
@@ -215,6 +223,42 @@ impl BlockHeader {
         }
         Ok(planes)
     }
+}
+
+/// codes.md: the number of a code. An f32 holds each of them, and has a sign of zero.
+fn number_of(code: u8, mantissa: u32) -> f32 {
+    if mantissa == 7 {
+        return f32::from(code as i8);
+    }
+    let (exponent, low) = (u32::from(code & 0x7F) >> mantissa, u64::from(code) & ((1 << mantissa) - 1));
+    let magnitude = if exponent == 0 { low } else { (1 << mantissa | low) << (exponent - 1) } as f32;
+    if code >= 128 { -magnitude } else { magnitude }
+}
+
+/// codes.md: the bytes of `n` elements.
+fn elements_of_codes(payload: &mut Reader<'_>, n: usize, width: usize) -> Result<Vec<u8>> {
+    let (mantissa, half) = (u32::from(payload.u8()?), payload.u8()?);
+    let (group_size, first_group) = (payload.u32()? as usize, payload.u32()? as usize);
+    check((2..=7).contains(&mantissa), "Mantissa")?;
+    check(half == 0 || (half == 1 && width == 2), "Half")?;
+    check((16..1 << 31).contains(&group_size), "Group_Size")?;
+    check((1..=group_size).contains(&first_group), "First_Group")?;
+    let n_groups = 1 + (n.saturating_sub(first_group) + group_size - 1) / group_size;
+    let lists = (0..4).map(|_| list(payload, n_groups)).collect::<Result<Vec<_>>>()?;
+    let scales: Vec<u32> = (0..n_groups).map(|i| u32::from_le_bytes([lists[0][i], lists[1][i], lists[2][i], lists[3][i]])).collect();
+    check(scales.iter().all(|scale| (0x0080_0000..=0x6E00_0000).contains(scale)), "a scale")?;
+    let (codes, numbers): (Vec<u8>, Vec<f32>) = (list(payload, n)?, (0..=255).map(|code| number_of(code, mantissa)).collect());
+    let mut bytes = Vec::with_capacity(n * width);
+    for (i, &code) in codes.iter().enumerate() {
+        let group = if i < first_group { 0 } else { 1 + (i - first_group) / group_size };
+        let element = (numbers[usize::from(code)] * f32::from_bits(scales[group])).to_bits();
+        match (width, half) {
+            (4, _) => bytes.extend(element.to_le_bytes()),
+            (_, 0) => bytes.extend(quantised::f32_to_bf16(element).to_le_bytes()),
+            _ => bytes.extend(quantised::f32_to_f16(element).to_le_bytes()),
+        }
+    }
+    Ok(bytes)
 }
 
 /// matrix.md: the prediction of `n` elements, by numbers of rows and columns.

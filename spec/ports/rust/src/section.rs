@@ -17,7 +17,7 @@ pub(crate) struct Features(u64);
 
 impl Features {
     /// What blocks in memory may use.
-    pub const ALL: Features = Features(31);
+    pub const ALL: Features = Features(63);
 
     pub fn base(self) -> bool {
         self.0 & 1 != 0
@@ -37,6 +37,10 @@ impl Features {
 
     pub fn matrix(self) -> bool {
         self.0 & 16 != 0
+    }
+
+    pub fn codes(self) -> bool {
+        self.0 & 32 != 0
     }
 }
 

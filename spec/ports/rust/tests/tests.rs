@@ -258,7 +258,7 @@ fn streams() {
     assert_eq!(with(0, &[0, 2, 7, 7, 4, 0], &whole).as_ref(), Ok(&snapshot));
     assert_eq!(status(with(0, &[1, 0], &whole)), Some(Status::Unsupported));
     assert_eq!(status(with(0, &[0], &whole)), Some(Status::Corrupt));
-    assert_eq!(status(with(32, &[], &whole)), Some(Status::Unsupported));
+    assert_eq!(status(with(64, &[], &whole)), Some(Status::Unsupported));
     assert_eq!(status(with(1, &[], &whole)), Some(Status::Corrupt)); // Base without a base
     assert_eq!(
         status(with(0, &[], &|maker, bytes| {

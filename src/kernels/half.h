@@ -13,7 +13,6 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
-#ifndef LMC_NO_SNAPSHOT
 /* F16 has 5 bits of exponent and 10 of mantissa. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
@@ -33,6 +32,7 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
+#ifndef LMC_NO_SNAPSHOT
 LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
                                              enum lmc_conversion conversion)
 {
