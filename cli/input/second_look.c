@@ -246,7 +246,7 @@ static int check_whole(const char *path, const lmc_base *base, int lacks_base,
     struct source s;
     struct second_look l;
     lmc_restore_options options = LMC_RESTORE_OPTIONS();
-    int code = open_source(&s, path);
+    int code = o->recursive ? open_listed(&s, path) : open_source(&s, path);
     init_second_look(&l, &s, base, o);
     l.lacks_base = lacks_base;
     if (code == CODE_OK) {

@@ -45,6 +45,14 @@ int open_source(struct source *s, const char *path) { return open_with(s, path, 
 
 int open_listed(struct source *s, const char *path) { return open_with(s, path, O_NONBLOCK); }
 
+int open_checked(struct source *s, const char *path, int is_wanted)
+{
+    if (is_wanted || is_dash(path) || is_descriptor(path)) return open_source(s, path);
+    const int code = open_listed(s, path);
+    if (code != CODE_OK || S_ISREG(s->st.st_mode) || S_ISDIR(s->st.st_mode)) return code;
+    return fail_changed(path);
+}
+
 void close_source(struct source *s)
 {
     if (s->fd > STDIN_FILENO) close(s->fd);

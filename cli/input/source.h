@@ -45,6 +45,10 @@ int open_source(struct source *s, const char *path);
  * was exchanged for a FIFO meanwhile: the caller sees it by s->st. */
 int open_listed(struct source *s, const char *path);
 
+/* As check_regular and open_source together, where the first was called before: what is exchanged
+ * for a FIFO between the two is not waited for. */
+int open_checked(struct source *s, const char *path, int is_wanted);
+
 void close_source(struct source *s);
 
 /* Reads until size bytes of the beginning are there or the source ends. */

@@ -291,7 +291,7 @@ int open_snapshot_source(struct source *s, const char *path, const struct option
         return fail(CODE_ERROR, NULL,
                     "standard input is a terminal; name a file, or see 'lmc help'");
     code = check_regular(path, o->to_stdout || o->output);
-    if (code == CODE_OK) code = open_source(s, path);
+    if (code == CODE_OK) code = open_checked(s, path, o->to_stdout || o->output);
     if (code == CODE_OK && S_ISDIR(s->st.st_mode))
         code = fail(CODE_ERROR, path,
                     "is a directory; name a file, or use -r for all " SUFFIX " files below it");

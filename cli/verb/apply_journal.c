@@ -63,6 +63,7 @@ int close_place(struct place *p)
 
 int open_in_target(int dir, const char *root, const char *path, int is_strict, int flags)
 {
+    flags |= O_NONBLOCK; /* it may have become a FIFO, which check_opened refuses */
     if (!*path) return openat(dir, base_name(root), flags | O_NOFOLLOW | O_CLOEXEC);
     return is_strict ? open_below(dir, path, flags) : openat(dir, path, flags | O_CLOEXEC);
 }
@@ -481,7 +482,7 @@ int open_journal(struct journal *j, char *path, int dir)
     j->dir = dir;
     j->old = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
     j->patched = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
-    j->fd = openat(dir, base_name(path), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    j->fd = openat(dir, base_name(path), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     if (j->fd < 0) return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return fail(

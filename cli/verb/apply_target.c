@@ -146,14 +146,15 @@ int lock_target(struct apply *a)
 {
     struct stat st;
     if (a->lock >= 0) close(a->lock);
-    a->lock = openat(a->at.dir, a->at.name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    a->lock = openat(a->at.dir, a->at.name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (a->lock < 0 || fstat(a->lock, &a->st) != 0)
         return fail_errno(a->name, errno, "cannot open it");
     if (flock(a->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return fail(CODE_ERROR, a->name,
                     "is in use by another lmc apply, or locked by another program; try again when "
                     "that has ended");
-    if (look_at_spot(&a->at, &st) != 0 || !same_file(&st, &a->st))
+    if (look_at_spot(&a->at, &st) != 0 || !same_file(&st, &a->st) ||
+        (a->is_tree ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode)))
         return fail(CODE_ERROR, a->name, "was replaced at this moment; try again");
     return CODE_OK;
 }

@@ -305,7 +305,7 @@ int compress_file(const char *path, int is_named, const struct options *o)
     if (o->remove_source && check_no_link(path) != CODE_OK) return CODE_ERROR;
     char *snapshot = name_snapshot(path, o);
     if (o->remove_source) look = look_at(path);
-    int code = is_named ? open_source(&s, path) : open_listed(&s, path);
+    int code = open_checked(&s, path, is_named && (o->to_stdout || o->output));
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);

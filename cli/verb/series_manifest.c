@@ -422,7 +422,7 @@ int let_in_readers(const struct series *s)
 /* Where .lock cannot be opened, a series can be read, but not changed. */
 static int lock_series(struct series *s, int is_reader)
 {
-    const int flags = O_NOFOLLOW | O_CLOEXEC;
+    const int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     char *path = join_path(s->directory, LOCK_NAME);
     int error, code = CODE_OK;
     s->lock_fd = openat(s->dir, LOCK_NAME, O_RDWR | O_CREAT | flags, 0666);
@@ -491,7 +491,7 @@ int sync_snapshot(const struct series *s, const struct snapshot *e)
     const char *const paths[] = {e->path, s->manifest_path};
     int error = 0;
     for (unsigned i = 0; i < 2 && !error; i++) {
-        const int fd = openat(s->dir, base_name(paths[i]), O_RDONLY | O_CLOEXEC);
+        const int fd = openat(s->dir, base_name(paths[i]), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         error = fd < 0 ? errno : sync_file(fd);
         if (fd >= 0) close(fd);
     }
