@@ -246,7 +246,7 @@ static int check_whole(const char *path, const lmc_base *base, int lacks_base,
     struct source s;
     struct second_look l;
     lmc_restore_options options = LMC_RESTORE_OPTIONS();
-    int code = o->recursive ? open_listed(&s, path) : open_source(&s, path);
+    int code = open_checked(&s, path, 0);
     init_second_look(&l, &s, base, o);
     l.lacks_base = lacks_base;
     if (code == CODE_OK) {
