@@ -100,12 +100,14 @@ static int mark_and_change(enum snapshot_state to, const struct options *o)
     struct series s;
     int code = open_series(&s, o->dry_run ? TO_READ : TO_CHANGE, o);
     unsigned char *marks = (unsigned char *)zeroed(s.n, 1);
+    unsigned char *known = (unsigned char *)zeroed(s.n + 1, 1);
     if (code == CODE_OK && o->n_names == 0) code = apply_rules(&s, marks);
     else if (code == CODE_OK) code = mark_names(&s, forgets ? STATE_KEPT : STATE_FORGOTTEN, marks);
     if (code == CODE_OK && forgets && o->n_names) code = check_rest(&s, marks);
     for (size_t i = 0; i < s.n && code == CODE_OK && !forgets; i++)
-        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
+        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, known);
     if (code == CODE_OK) code = change_states(&s, marks, to);
+    free(known);
     free(marks);
     close_series(&s);
     return code;

@@ -136,12 +136,15 @@ static void print_series(const struct series *s)
  * otherwise, the first one. */
 static int check_listed(const struct series *s)
 {
+    unsigned char *known;
     int code = CODE_OK;
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state == STATE_KEPT && s->list[i].file != FILE_THERE)
             code = worse(code, fail_entry(s, &s->list[i]));
+    known = (unsigned char *)zeroed(s->n + 1, 1);
     for (size_t i = 0; i < s->n && code == CODE_OK; i++)
-        if (s->list[i].state == STATE_KEPT) code = check_chain_of(s, &s->list[i], 0, NULL);
+        if (s->list[i].state == STATE_KEPT) code = check_chain_of(s, &s->list[i], 0, known);
+    free(known);
     return code;
 }
 
