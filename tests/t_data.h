@@ -206,9 +206,10 @@ static inline void t_fill_coded(uint8_t *dst, size_t n, size_t row_size, enum lm
                                 int kind)
 {
     static const unsigned groups[T_CODED_KINDS] = {0, 0, 0, 32, 64, 128, 128, 0};
-    float *const x = (float *)malloc(4 * n);
+    uint8_t *const x = (uint8_t *)malloc(4 * n); /* little-endian, as all elements */
     uint64_t state = (uint64_t)kind;
     size_t i;
+    if (x == NULL) abort();
     for (i = 0; i < n; i++) {
         const size_t group = groups[kind] ? groups[kind] : row_size;
         uint64_t place = kind == 6   ? i / row_size / 128 * 1000 + i % row_size / 128
@@ -218,6 +219,8 @@ static inline void t_fill_coded(uint8_t *dst, size_t n, size_t row_size, enum lm
         const uint32_t scale_bits = 0x3A000000 + (uint32_t)(t_random(&place) >> 40); /* 2^-11 .. */
         int code = (int)(drawn >> 20 & 63) + (int)(drawn >> 30 & 63) - 63;
         float number, scale;
+        uint32_t bits;
+        unsigned j;
         memcpy(&scale, &scale_bits, 4);
         if (kind == 0)
             code = code * 2 > 127 ? 127 : code * 2 < -127 ? -127 : code * 2 | (int)(drawn & 1);
@@ -232,17 +235,11 @@ static inline void t_fill_coded(uint8_t *dst, size_t n, size_t row_size, enum lm
                               : (float)m;
             number = (drawn >> 60 & 1 ? -number : number) / 4096.0f;
         }
-        x[i] = number * scale;
+        number *= scale;
+        memcpy(&bits, &number, 4);
+        for (j = 0; j < 4; j++) x[4 * i + j] = (uint8_t)(bits >> 8 * j);
     }
-    if (dtype == LMC_F32)
-        for (i = 0; i < n; i++) {
-            uint32_t bits;
-            memcpy(&bits, &x[i], 4);
-            dst[4 * i] = (uint8_t)bits;
-            dst[4 * i + 1] = (uint8_t)(bits >> 8);
-            dst[4 * i + 2] = (uint8_t)(bits >> 16);
-            dst[4 * i + 3] = (uint8_t)(bits >> 24);
-        }
+    if (dtype == LMC_F32) memcpy(dst, x, 4 * n);
     else if (lmc_conversion_apply(dst, x, n,
                                   dtype == LMC_BF16 ? LMC_CONVERT_F32_TO_BF16
                                                     : LMC_CONVERT_F32_TO_F16) != LMC_OK)
