@@ -206,9 +206,10 @@ class Errors(Quant):
         self.assertIn(b"k-means", self.lmc("-l", "-v", "x.lmc").stdout)
 
     def test_kmeans_of_few_values(self):
-        """A tensor that has no more values than that is exact, and smaller than without a codebook."""
+        """A tensor that has no more values than that is exact, and smaller than without a codebook. Not so multiples of one scale: these are smaller
+        as codes with scales."""
         rng = random.Random(7)
-        values = [k * 2.0 ** -9 for k in range(-7, 8)]
+        values = [rng.choice((-1, 1)) * rng.randrange(128, 256) * 2.0 ** rng.randrange(-18, -14) for _ in range(15)]
         data = array("f", (rng.choice(values) for _ in range(ROWS * COLUMNS))).tobytes()
         name = self.file_of(("w", data), ("grad", moments(4)[0]))
         o = self.compress(name, "*,role=any=kmeans:4")
