@@ -1,9 +1,10 @@
 /* prove: eva -eva-precision 3 -warn-special-float none
- * with:  -DN=64
+ * with:  -DN=64 | -DN=61
  * shows: lmc__restore_scalar, lmc__join_symbols_scalar, lmc__has_more
  * for:   n to 64; all grids that lmc__parse_quantized_head lets through, any symbols and
  *        predictions */
 #include "harness.h"
+#include "kernels/grids.h"
 #include "codec/get_quantised.h"
 uint16_t symbols[N];
 uint8_t second[4 * N], dst[4 * N], high[N], low[N], head_bytes[32];
@@ -28,6 +29,6 @@ int main(void)
     lmc__restore_scalar(dst, symbols, ANY(0, 1) ? second : NULL, n,
                         (uint32_t)ANY(LMC__MIN_SCALE, LMC__MAX_LOG_SCALE), &grid);
     lmc__join_symbols_scalar(symbols, high, ANY(0, 1) ? low : NULL, n, (unsigned)ANY(0, 8));
-    lmc__has_more(high, n, (unsigned)ANY(0, 255));
+    lmc__has_more(high, N, (unsigned)ANY(0, 255)); /* exactly these bytes */
     return 0;
 }
