@@ -12366,7 +12366,7 @@ static size_t lmc__put_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     cap = lmc__min(cap, s.n * s.form.width - 1);
     e->worth = lmc__get_effort(block->level)->byte_worth;
     codes = lmc__push_list(&e->stack, s.n);
-    groups = lmc__push_numbers(&e->stack, 3 * (s.n / LMC__LEAST_CODED_GROUP + 2));
+    groups = lmc__push_numbers(&e->stack, 3 * (s.n / LMC__LEAST_CODED_GROUP + 2) + 1);
     if (!codes || !groups) return 0;
     for (i = 0; i < sizeof mantissas; i++) {
         lmc__interval scales;

@@ -31,6 +31,7 @@ class Memory:
         self.directory = directory  #: for messages
         self.tensors: dict[str, Tensor] = {}
         self.pieces: dict[str, Piece] = {}  #: by name
+        self.elsewhere: list[str] = []  #: tensors that other processes publish
         if not arrays:
             raise SyncError("%s: no tensors" % directory)
         arrays = dict(self._cut(arrays))
@@ -49,7 +50,9 @@ class Memory:
                 found = _find_piece(name, x)
             except (RuntimeError, ValueError, NotImplementedError) as error: # of torch, about placements
                 raise TypeError("tensor %s: %s" % (ascii(name), error)) from error
-            if found is not None:
+            if found is None:
+                self.elsewhere.append(name)
+            else:
                 piece, local = found
                 is_whole = [b - a for a, b in piece.box] == piece.shape
                 if not is_whole:

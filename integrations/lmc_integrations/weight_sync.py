@@ -137,6 +137,10 @@ def publish(
                               checksum=checksum, compression=compression, layout=layout, threads=count_threads(threads),
                               after_write=after_write)
     if part is None:
+        for memory in (new, old):
+            if isinstance(memory, Memory) and memory.elsewhere:
+                name = ascii(memory.elsewhere[0])
+                raise SyncError("tensor %s: another process has the piece of this DTensor that is to be published: all give part=" % name)
         return _sync_publish.publish(publication)
     number, n, run = part
     if not 0 <= number < n or not isinstance(run, str):

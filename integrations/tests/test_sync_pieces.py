@@ -243,3 +243,18 @@ def test_gather():
     with pytest.raises(SyncCorrupt, match="not all of it"):
         read_pieces("x", {"pieces": many})  # at once
     assert read_pieces("x", {}) == {} and _sync_pieces.as_json({}) == {}
+
+
+def test_replicas_without_part(tmp_path):
+    """A process that has a replica, which another one publishes, would publish a version without that tensor."""
+
+    class Replica(torch.Tensor):
+        def __create_chunk_list__(self):
+            raise AssertionError
+
+    x = torch.ones(4).as_subclass(Replica)
+    x.device_mesh, x.placements = type("Mesh", (), {"get_coordinate": lambda self: [1]})(), [type("Placement", (), {"is_replicate": lambda self: True})()]
+    for tensors in ({"x": x}, {"x": x, "y": torch.ones(3)}):
+        with pytest.raises(SyncError, match="tensor 'x'.*part="):
+            publish(tensors, str(tmp_path / "sync"), version=1)
+    assert not os.path.exists(tmp_path / "sync") or not any("1" in name for name in os.listdir(tmp_path / "sync"))
