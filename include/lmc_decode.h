@@ -322,7 +322,8 @@ typedef struct lmc_tensor_options {
     const lmc_quantizer *quantizer;
     /* For encoding without a prediction: elements in a row of the matrix that the tensor is, such
      * as its last dimension; 0: unknown. Second moments, which are nearly a product of rows and
-     * columns, become 6 % smaller; decoders need LMC_FEATURE_MATRIX. */
+     * columns, become 6 % smaller (LMC_FEATURE_MATRIX), and one scale for each row is found only
+     * with it (LMC_FEATURE_CODES). */
     uint64_t row_size;
 } lmc_tensor_options;
 
@@ -5788,11 +5789,11 @@ typedef struct lmc__job {
     enum lmc_level level;
     const lmc__quant_params *quant; /* how to quantise src; or NULL */
     uint64_t first_element;         /* index of the first element in its tensor */
-    uint64_t row_size; /* elements in a row of the tensor; 0: not known, or no Layout 4 */
-    uint64_t *sum;     /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
-    int has_sum;       /* *sum was computed while encoding */
-    int is_ungrouped;  /* the file allows only Grouping 0 */
-    uint64_t without;  /* LMC_FEATURE_ZEROS, _MATRIX, _CODES: Layouts 3, 4, 5 are not allowed */
+    uint64_t row_size;              /* elements in a row of the tensor; 0: not known */
+    uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
+    int has_sum;      /* *sum was computed while encoding */
+    int is_ungrouped; /* the file allows only Grouping 0 */
+    uint64_t without; /* LMC_FEATURE_ZEROS, _MATRIX, _CODES: Layouts 3, 4, 5 are not allowed */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
@@ -5952,8 +5953,8 @@ LMC_API size_t lmc_block_bound(size_t size)
  *   1  values that a later version may use (UNSUPPORTED)
  *   2  n, then the payload's size: together they bound the memory that a block needs
  *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
- *      block has elements of 2 or 4 bytes, and no order or grouping; one with zeros apart, or
- *      rows and columns, has no prediction, and the latter has an order
+ *      block, or one of codes, has elements of 2 or 4 bytes, and no order or grouping; one with
+ *      zeros apart, rows and columns, or codes has no prediction; rows and columns have an order
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
  *      are not grouped) need two classes or more, and are never in a sparse block */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)

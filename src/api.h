@@ -854,7 +854,8 @@ typedef struct lmc_tensor_options {
     const lmc_quantizer *quantizer;
     /* For encoding without a prediction: elements in a row of the matrix that the tensor is, such
      * as its last dimension; 0: unknown. Second moments, which are nearly a product of rows and
-     * columns, become 6 % smaller; decoders need LMC_FEATURE_MATRIX. */
+     * columns, become 6 % smaller (LMC_FEATURE_MATRIX), and one scale for each row is found only
+     * with it (LMC_FEATURE_CODES). */
     uint64_t row_size;
 } lmc_tensor_options;
 

@@ -72,8 +72,8 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
  *   1  values that a later version may use (UNSUPPORTED)
  *   2  n, then the payload's size: together they bound the memory that a block needs
  *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
- *      block has elements of 2 or 4 bytes, and no order or grouping; one with zeros apart, or
- *      rows and columns, has no prediction, and the latter has an order
+ *      block, or one of codes, has elements of 2 or 4 bytes, and no order or grouping; one with
+ *      zeros apart, rows and columns, or codes has no prediction; rows and columns have an order
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
  *      are not grouped) need two classes or more, and are never in a sparse block */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)

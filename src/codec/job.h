@@ -17,11 +17,11 @@ typedef struct lmc__job {
     enum lmc_level level;
     const lmc__quant_params *quant; /* how to quantise src; or NULL */
     uint64_t first_element;         /* index of the first element in its tensor */
-    uint64_t row_size; /* elements in a row of the tensor; 0: not known, or no Layout 4 */
-    uint64_t *sum;     /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
-    int has_sum;       /* *sum was computed while encoding */
-    int is_ungrouped;  /* the file allows only Grouping 0 */
-    uint64_t without;  /* LMC_FEATURE_ZEROS, _MATRIX, _CODES: Layouts 3, 4, 5 are not allowed */
+    uint64_t row_size;              /* elements in a row of the tensor; 0: not known */
+    uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
+    int has_sum;      /* *sum was computed while encoding */
+    int is_ungrouped; /* the file allows only Grouping 0 */
+    uint64_t without; /* LMC_FEATURE_ZEROS, _MATRIX, _CODES: Layouts 3, 4, 5 are not allowed */
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */

@@ -1,6 +1,6 @@
 /* What functions ask for and promise, for proofs that hold for each n (WP). A proof of a function
- * uses the contracts of those that it calls, not their bodies; the table of tests/prove/run says
- * which of them are proved of their bodies, and which are taken from bytes.c, by Eva. */
+ * uses the contracts of those that it calls, not their bodies. These here are assumed; all others
+ * are proved of their bodies by a proof of their own. */
 /*@ requires \valid_read(p + (0 .. 7)); assigns \nothing; */
 static uint64_t lmc__load64(const uint8_t *p);
 /*@ requires \valid_read(p + (0 .. 3)); assigns \nothing; */

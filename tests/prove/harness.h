@@ -2,10 +2,8 @@
 #define LMC_NO_SIMD
 #define LMC_NO_STDIO
 #define LMC_STATIC
-#ifndef WITH_ENCODER
 #define LMC_NO_ENCODER
 #define LMC_NO_SNAPSHOT
-#endif
 #define LMC_IMPLEMENTATION
 #include <stddef.h>
 #include <stdint.h>

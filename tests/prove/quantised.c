@@ -7,18 +7,15 @@
 #include "kernels/grids.h"
 #include "codec/get_quantised.h"
 uint16_t symbols[N];
-uint8_t second[4 * N], dst[4 * N], high[N], low[N], head_bytes[32];
+uint8_t second[4 * N], dst[4 * N], high[N], low[N];
 int main(void)
 {
     lmc__grid grid;
-    lmc_block_info info;
-    lmc__quantized_head head;
     const size_t n = ANY(0, N);
     ANY_BYTES(symbols, sizeof symbols);
     ANY_BYTES(second, sizeof second);
     ANY_BYTES(high, sizeof high);
     ANY_BYTES(low, sizeof low);
-    ANY_BYTES(head_bytes, sizeof head_bytes);
     memset(&grid, 0, sizeof grid);
     grid.is_log = (int)ANY(0, 1); /* the numbers that lmc__parse_quantized_head lets through */
     grid.is_signed = (int)ANY(0, 1);
