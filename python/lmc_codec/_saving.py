@@ -24,7 +24,8 @@ class Saving:
         self._lock = allocate_lock()  # of the next three
         self._todo = deque([work])
         self._has_begun = self._is_over = False
-        self._busy = allocate_lock()  # locked from the start to the end
+        self._busy = allocate_lock()  # locked from the start to the end, and in who looks whether it has ended
+        self._has_ended = False
         self._error: BaseException | None = None
         self._is_told = False
 
@@ -42,11 +43,12 @@ class Saving:
     @property
     def done(self) -> bool:
         """Whether it has ended, well or not."""
-        return self._pid == os.getpid() and not self._busy.locked()
+        return self._pid == os.getpid() and self._has_ended
 
     def _await(self) -> None:
-        with self._busy:
-            pass
+        while not self._has_ended:  # once more each second: an exception may leave the lock to nobody
+            if self._busy.acquire(timeout=1):
+                self._busy.release()
 
     def _start(self) -> None:
         global _last
@@ -60,7 +62,7 @@ class Saving:
             if self._has_begun:
                 return False
             self._todo.clear()
-            self._is_over = True
+            self._is_over = self._has_ended = True
             if self._busy.locked():
                 self._busy.release()
             return True
@@ -90,6 +92,7 @@ class Saving:
         finally:
             del work  # it may hold a copy of a state
             self._ident = 0
+            self._has_ended = True
             self._busy.release()
 
     def _then(self, work: Callable[[], Any]) -> bool:

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import torch
+from interrupts import Armed, Stop
 from test_checkpoint import Training, same, saved_by_torch
 
 import lmc_codec
@@ -250,6 +251,28 @@ def test_interrupted_waiting(tmp_path, held):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
+def test_an_exception_at_each_bytecode_of_waiting(tmp_path):
+    """It may leave a lock to nobody: who waits afterwards, in this thread or another one, does not wait for ever."""
+    n = 0
+    while True:
+        n += 1
+        saving = save_checkpoint({"x": torch.ones(3)}, tmp_path / "x.lmc", wait=False)
+        armed = Armed(n)
+        try:
+            with armed:
+                saving.wait()
+        except Stop:
+            pass
+        for thread in [threading.Thread(target=x, daemon=True) for x in (saving.wait, _saving.settle)]:
+            thread.start()
+            thread.join(30)
+            assert not thread.is_alive(), f"{n}, {armed.where}"
+        assert saving.done
+        if armed.where is None:
+            break
+    assert n > 10
+
+
 def test_fork(tmp_path, held):
     """The save is the parent's; the child can make its own."""
     saving = save_checkpoint({"w": torch.ones(3)}, tmp_path / "x.lmc", progress=held, wait=False)
