@@ -143,6 +143,8 @@ def show(args: Publication, stage: str, target: str, clock: Clock) -> None:
     if args.after_write:
         with clock.phase("after_write"):
             args.after_write(stage)
+        if not os.path.isdir(stage):
+            raise SyncError("%s is gone after after_write" % stage)
     try:
         os.rename(stage, target)
     except OSError as error:
@@ -211,7 +213,7 @@ def write_delta(args: Publication, new: Checkpoint | Memory, old: Checkpoint | M
     files = name_shards(args, stage, len(coded.shards))
     payloads = [(file, t, size, digest) for file, written in zip(files, coded.shards) for t, size, digest in written]
     write_index(args, stage, files, payloads, make_digest(new.tensors, coded.new_sums), base_digest, pieces)
-    return describe(new.tensors, payloads, sum(os.path.getsize(os.path.join(stage, f)) for f in files), coded.n_changed, made)
+    return describe(new.tensors, payloads, sum(os.path.getsize(os.path.join(stage, f)) for f in files), sum(coded.changed.values()), made)
 
 
 def describe(tensors: dict[str, Tensor], payloads: list[tuple[str, Tensor, int, str]], packed: int,
@@ -257,7 +259,7 @@ class Coded(NamedTuple):
     shards: list[list[tuple[Tensor, int, str]]]
     new_sums: dict[str, str]
     old_sums: dict[str, str]
-    n_changed: int  # elements
+    changed: dict[str, int]  # elements of each tensor
 
 
 def code(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory, known: Version | None, pool: ThreadPoolExecutor, stage: str,
@@ -290,7 +292,7 @@ def code(args: Publication, new: Checkpoint | Memory, old: Checkpoint | Memory, 
             shards.append(written)
     new.check_unchanged()
     old.check_unchanged()
-    return Coded(shards, new_sums, old_sums, sum(changed.values()))
+    return Coded(shards, new_sums, old_sums, changed)
 
 
 def count_changed(t: Tensor, now: Bytes, before: Bytes) -> int:

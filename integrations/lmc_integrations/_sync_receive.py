@@ -58,8 +58,8 @@ class Request(NamedTuple):
 def receiving(args: Request) -> Iterator[tuple[int, Report]]:
     """Brings args.local_dir to a version. Yields (the version, a report); until the caller goes on, no other receiver changes
     the directory, if its file system has locks."""
-    if not args.before_read and not is_url(args.sync_dir) and not os.path.isdir(args.sync_dir):
-        raise SyncError("%s is no directory" % args.sync_dir)
+    if not args.before_read:
+        check_directory(args.sync_dir, "")
     state_dir = os.path.join(args.local_dir, STATE_DIR)
     os.makedirs(state_dir, exist_ok=True)
     with locked(os.path.join(state_dir, "lock"), wait=True) as is_locked:
@@ -100,17 +100,24 @@ def bring(args: Request, state_dir: str, is_locked: bool, clock: Clock) -> tuple
     if args.before_read:
         with clock.phase("before_read"):
             args.before_read(args.sync_dir, args.version)
+        check_directory(args.sync_dir, ": before_read brought nothing, of %s" % ("any version" if args.version is None else "version %d" % args.version))
     if not is_url(args.sync_dir):
         return bring_from(args, state_dir, state, have, said, clock)
     mirror = os.path.join(state_dir, "stage-%s-remote" % make_name())
     try:
         with clock.phase("read"):
             fetch(args.sync_dir, args.storage_options, mirror, have, args.version)
-        return bring_from(args._replace(sync_dir=mirror), state_dir, state, have, said, clock)
+        version, said, metrics, changed = bring_from(args._replace(sync_dir=mirror), state_dir, state, have, said, clock)
+        return version, [line.replace(mirror, args.sync_dir) for line in said], metrics, changed
     except SyncError as error:
         raise type(error)(str(error).replace(mirror, args.sync_dir)) from None
     finally:
         shutil.rmtree(mirror, ignore_errors=True)
+
+
+def check_directory(sync_dir: str, why: str) -> None:
+    if not is_url(sync_dir) and not os.path.isdir(sync_dir):
+        raise SyncError("%s is no directory%s" % (sync_dir, why))
 
 
 def bring_from(args: Request, state_dir: str, state: dict[str, Any], have: int | None, said: list[str],

@@ -67,6 +67,13 @@ def list_files(store: Any, path: str) -> list[str]:
 def download(store: Any, remote: str, mirror: str, files: list[str]) -> str:
     path = os.path.join(mirror, posixpath.basename(remote.rstrip("/")))
     os.mkdir(path)
+
+    def get(file: str) -> None:
+        try:
+            store.get_file(posixpath.join(remote, file), os.path.join(path, file))
+        except FileNotFoundError:
+            raise SyncError("%s is missing: it was there, and was removed" % os.path.join(path, file)) from None
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda file: store.get_file(posixpath.join(remote, file), os.path.join(path, file)), files))
+        list(pool.map(get, files))
     return path

@@ -115,7 +115,7 @@ def publish(
     part: (number, how many, run): this process has only some of the tensors, and others have the rest, each under its number from 0 on.
     The version appears, as a whole, when the last part is there. run: a text that is the same in all processes, and another one in each
     attempt (a random number that one of them has sent to the others). A process that failed may repeat its part. Of DTensors each process
-    passes its own, in new_dir and in base: it publishes the piece that it has.
+    passes its own, in new_dir and in base: it publishes the piece that it has. Of equal tensors and pieces, as replicas are, one is published.
 
     after_write: is called with the directory of the version when that is complete and synced, and before receivers see it: for example
     to upload() it. It has the name of the version, and is renamed afterwards. If the function raises an error, no version appears, and

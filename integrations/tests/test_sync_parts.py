@@ -66,6 +66,54 @@ def test_parts(tmp_path, steps, layout, compression):
     assert whole.changed == said.changed and whole.metrics["bytes_changed"] == said.metrics["bytes_changed"]
 
 
+@pytest.mark.parametrize("layout, compression", [("slime", "lmc"), ("slime", "zstd"), ("skyrl", "lmc")])
+def test_replicas(tmp_path, steps, layout, compression):
+    """Each tensor is published once, by who comes first: all of a process's payloads are left out, or some."""
+    sync, how = tmp_path / "sync", {"layout": layout, "compression": compression}
+
+    def give(version, number, n, *shares):
+        new, old = ({x: t for i in shares for x, t in share(step, i).items()} for step in (steps[version], steps[version - 1]))
+        return publish(new, sync, version=version, base=old, part=(number, n, "a"), **how)
+
+    for version in (1, 2):
+        give(version, 3, 4, 0)
+        said = give(version, 0, 4, 0)
+        assert said.changed == [] and said.metrics["bytes_published"] == 0
+        said = give(version, 2, 4, 1, 0)
+        assert said.changed == sorted(x for x in share(steps[1], 1) if int(x[1]) % 3 != version)
+        give(version, 2, 4, 1, 0)  # again
+        said = give(version, 1, 4, 2, 1, 0)
+        assert len(said.changed) == 6 and said.metrics["tensors"] == 9
+        whole = publish(steps[version], tmp_path / "whole", version=version, base=steps[version - 1], **how).metrics
+        assert all(said.metrics[x] == whole[x] for x in ("bytes", "bytes_changed", "share_changed"))
+        assert len([x for x in os.listdir(sync / names(sync)[-1]) if x.endswith(".safetensors")]) == 3
+        check(tmp_path, steps, version)
+
+
+def test_repeated_replicas(monkeypatch, tmp_path, steps):
+    """A part may be repeated whoever has the payloads; but not without a tensor that others left out because it was there."""
+    sync, number = tmp_path / "sync", [0]
+    give = lambda i, step=1, less=(): publish({x: t for x, t in steps[step].items() if x not in less}, sync, version=1,
+                                              base={x: t for x, t in steps[0].items() if x not in less}, part=(i, 3, str(number[0])))  # noqa: E731  # fmt: skip
+    give(0), give(1), give(0, less=["w0"])
+    with pytest.raises(SyncError, match="'w0' is in two parts, 1 and 2"):
+        give(2, step=2)
+    give(2)
+    check(tmp_path, steps, 1)
+    sync = tmp_path / "other"
+    give(0), give(1), give(0, less=["w0"])
+    with pytest.raises(SyncError, match="tensor 'w0': 0 parts have its payload: begin another run"):
+        give(2, less=["w0"])
+    give(2)
+    number[0] += 1
+    sync = tmp_path / "without locks"
+    with monkeypatch.context() as m:
+        m.setattr(_sync_parts, "leave_out", lambda names, payloads, *unused: payloads)
+        give(0), give(1)
+        with pytest.raises(SyncError, match="tensor 'w0': 3 parts have its payload"):
+            give(2)
+
+
 def test_after_write(tmp_path, steps):
     """Who finds the last part calls it, before the version appears; what it raises leaves no version, and the part is repeated."""
     sync, seen = tmp_path / "sync", []
@@ -116,8 +164,10 @@ def test_what_is_refused(tmp_path, steps):
     with pytest.raises(TypeError, match="in memory"):
         publish(tmp_path / "0", sync, version=1, base=steps[0], part=(0, 3, "a"))
     put(sync, steps, 1, 0, n=2)
-    with pytest.raises(SyncError, match="tensor 'w0' is in two parts"):
-        publish(share(steps[1], 0), sync, version=1, base=share(steps[0], 0), part=(1, 2, "a"))
+    for other in ([steps[1], {**steps[0], "w0": steps[0]["w0"] + 1}], [{**steps[1], "w0": steps[1]["w0"] + 1}, steps[0]]):
+        new, old = (share(step, 0) for step in other)
+        with pytest.raises(SyncError, match="tensor 'w0' is in two parts, 0 and 1, which do not have the same of it"):
+            publish(new, sync, version=1, base=old, part=(1, 2, "a"))
     put(sync, steps, 1, 0, "b", n=2)
     with pytest.raises(SyncError, match="other arguments"):
         put(sync, steps, 1, 1, "b", n=2, checksum="adler32")

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -48,12 +49,12 @@ def steps(tmp_path):
     return make_steps(tmp_path)
 
 
-def run_ranks(directory, shape):
+def run_ranks(directory, shape, *more):
     n = 1
     for x in shape:
         n *= x
     program, text = Path(__file__).with_name("sync_ranks.py"), ",".join(map(str, shape))
-    running = [subprocess.Popen([sys.executable, program, str(i), str(n), directory, text], stderr=subprocess.PIPE, text=True) for i in range(n)]
+    running = [subprocess.Popen([sys.executable, program, str(i), str(n), directory, text, *more], stderr=subprocess.PIPE, text=True) for i in range(n)]
     said = [process.communicate(timeout=300)[1] for process in running]
     assert all(process.returncode == 0 for process in running), "\n".join(said)
     return [torch.load(directory / f"said{version}.pt", weights_only=False) for version in (1, 2)]
@@ -63,13 +64,18 @@ def load_all(local):
     return {**load_file(local / "a.safetensors"), **load_file(local / "b.safetensors")}
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 2), pytest.param((1, 3), marks=pytest.mark.long), pytest.param((2, 3), marks=pytest.mark.long)])
-def test_meshes(tmp_path, steps, shape):
-    for number, said in enumerate(run_ranks(tmp_path, shape), 1):
+@pytest.mark.parametrize("shape, more", [
+    ((3,), ()), ((2, 2), ()), ((2, 2), ("tp",)), pytest.param((1, 3), (), marks=pytest.mark.long), pytest.param((2, 3), (), marks=pytest.mark.long),
+    pytest.param((3, 2), ("tp",), marks=pytest.mark.long),
+])  # fmt: skip
+def test_meshes(tmp_path, steps, shape, more):
+    for number, said in enumerate(run_ranks(tmp_path, shape, *more), 1):
         (last,) = [x for x in said if "part" not in x[0]]
         changed = {x for x, t in steps[number].items() if not same({x: t}, {x: steps[number - 1][x]})}
         assert set(last[1]) == changed and last[2]["tensors"] == len(steps[0]) and last[2]["tensors_changed"] == len(changed)
         assert last[2]["bytes"] == sum(t.nbytes for t in steps[0].values())
+        n_changed = sum(int((steps[number][x].float() != t.float()).sum()) for x, t in steps[number - 1].items())
+        assert last[2]["share_changed"] == n_changed / sum(t.numel() for t in steps[0].values())  # replicas count once
     sync, local = tmp_path / "sync", tmp_path / "local"
     assert sorted(os.listdir(sync)) == [".lock", "weight_v000001", "weight_v000002"]
     assert receive(sync, local, version=1, base=tmp_path / "0").metrics["version"] == 1
@@ -182,7 +188,7 @@ def test_a_part_alone(tmp_path, steps):
 
 
 def test_parts_that_do_not_fit(monkeypatch, tmp_path, steps):
-    """Pieces that are missing, twice, or beside the whole tensor: no version."""
+    """Pieces that are missing, overlap, differ, or are beside the whole tensor: no version. Equal ones are replicas."""
     from lmc_integrations import _sync_memory
 
     class Part:
@@ -194,17 +200,20 @@ def test_parts_that_do_not_fit(monkeypatch, tmp_path, steps):
     monkeypatch.setattr(_sync_memory, "_find_piece", lambda name, x: (Piece(name, list(x.t.shape), x.box), x.t[tuple(slice(a, b) for a, b in x.box)]))
     number = itertools.count()
 
-    def put(*boxes, part=True, shape=None):
+    def put(*boxes, part=True, shape=None, other=0):
+        """shape, other: rows of all parts but the first, and what is added to the values of the last one's new tensor."""
         run = str(next(number))
         for i, box in enumerate(boxes):
-            make = [{"rows": Part(step["rows"] if shape is None or not i else step["rows"][:shape], box) if box else step["rows"]} for step in steps[:2]]
+            make = [step["rows"] if shape is None or not i else step["rows"][:shape] for step in steps[:2]]
+            make[1] = make[1] + other * (i + 1 == len(boxes))
+            make = [{"rows": Part(t, box) if box else t} for t in make]
             said = publish(make[1], tmp_path / "sync", version=1, base=make[0], **({"part": (i, len(boxes), run)} if part else {}))
         return said
 
     first, second = [[0, 30], [0, 40]], [[30, 60], [0, 40]]
     for boxes, text in (
-        ((first,), "not all of it"), ((first, first), "is in two parts"), ((first, [[20, 60], [0, 40]]), "not all of it"), ((first, None), "as a whole"),
-        ((first, [[30, 60], [0, 20]]), "not all of it"),
+        ((first,), "not all of it"), ((first, first), "not all of it"), ((first, [[20, 60], [0, 40]]), "not all of it"), ((first, None), "as a whole"),
+        ((first, [[30, 60], [0, 20]]), "not all of it"), ((first, second, [[20, 60], [0, 40]]), "not all of it"),
     ):  # fmt: skip
         with pytest.raises(SyncError, match=text):
             put(*boxes)
@@ -212,8 +221,15 @@ def test_parts_that_do_not_fit(monkeypatch, tmp_path, steps):
         put(first, part=False)
     with pytest.raises(SyncError, match="two shapes"):
         put(first, [[30, 59], [0, 40]], shape=59)
+    for boxes, more, name in (((first, second, first), {"other": 1}, "rows[0:30,0:40]"), ((first, first, [[30, 59], [0, 40]]), {"shape": 59}, "rows[0:30,0:40]"),
+                              ((None, None), {"other": 1}, "rows")):  # fmt: skip
+        with pytest.raises(SyncError, match=re.escape(f"'{name}' is in two parts, 0 and {1 if len(boxes) == 2 or 'shape' in more else 2}, ")):
+            put(*boxes, **more)
     assert not (tmp_path / "sync/weight_v000001").exists()
-    assert "1 of 1 tensors changed" in put(first, second)
+    assert "1 of 1 tensors changed" in put(first, first, second, first, second)
+    publish(steps[1], tmp_path / "whole", version=1, base=steps[0])
+    receive(tmp_path / "whole", tmp_path / "local", base=tmp_path / "0")
+    assert same(load_all(tmp_path / "local"), steps[1])
 
 
 def test_gather():

@@ -1,6 +1,7 @@
 """Versions in an object store: upload(), and receive() from a URL. fsspec's store in memory takes the place of a real one."""
 
 import os
+import shutil
 
 import fsspec
 import pytest
@@ -116,15 +117,67 @@ def test_hooks(tmp_path, store, steps):
         with pytest.raises(ConnectionError, match="the store is gone"):
             receive(host, local, base=tmp_path / "0", before_read=fail)
         assert before is None or is_at(local, before)
-        with pytest.raises(SyncWrongBase if version > 1 else FileNotFoundError, match="host|version 2 is missing"):
+        nothing = f"version 2 is missing in {host}" if version > 1 else f"{host} is no directory: before_read brought nothing, of version 1"
+        with pytest.raises(SyncError, match=nothing):
             receive(host, local, version=version, base=tmp_path / "0", before_read=lambda *unused: None)
         host.mkdir(exist_ok=True)
         said = receive(host, local, version=version, base=tmp_path / "0", before_read=get)
         assert is_at(local, steps[version]) and said.metrics["seconds"]["before_read"] > 0
+    with pytest.raises(SyncError, match="weight_v000003 is gone after after_write"):
+        publish(tmp_path / "3", sync, version=3, after_write=shutil.rmtree)
     full = publish(tmp_path / "3", sync, version=3, after_write=put)
     assert full.metrics["seconds"]["after_write"] > 0 and full.metrics["share_changed"] == 1
     receive(URL, local, before_read=lambda place, version: upload(tmp_path / "sync/weight_v000004", place))
     assert is_at(local, steps[4])
+
+
+@pytest.mark.parametrize("make, why", [
+    (lambda host, version: None, "is no directory: before_read brought nothing, of any version"),
+    (lambda host, version: host.write_bytes(b""), "is no directory: before_read brought nothing, of any version"),
+    (lambda host, version: os.unlink(version / "model-00000-of-00001.safetensors"), "is missing: not all of it has arrived"),
+    (lambda host, version: os.truncate(version / "model-00000-of-00001.safetensors", 9), "is cut short"),
+    (lambda host, version: os.truncate(version / "model.safetensors.index.json", 99), "is not JSON"),
+])  # fmt: skip
+def test_hooks_that_bring_half(tmp_path, steps, make, why):
+    host, local = tmp_path / "host", tmp_path / "local"
+    receive(tmp_path / "sync", local, version=1, base=tmp_path / "0")
+
+    def get(place, version):
+        if "brought nothing" not in why:
+            shutil.copytree(tmp_path / "sync/weight_v000002", host / "weight_v000002")
+        make(host, host / "weight_v000002")
+
+    with pytest.raises(SyncError, match=f"{host}.*{why}"):
+        receive(host, local, before_read=get)
+    assert is_at(local, steps[1]) and sorted(os.listdir(local / ".weight_sync")) == ["lock", "state.json"]
+
+
+@pytest.mark.parametrize("way", ["gone", "nothing", "half"])
+def test_downloads_that_bring_half(monkeypatch, tmp_path, store, steps, way):
+    """A version is removed, or files are damaged, while it is fetched."""
+    local, real = tmp_path / "local", type(store).get_file
+    for i in (1, 2, 3):
+        upload(tmp_path / f"sync/weight_v00000{i}", URL)
+    for version, files in ((2, ["model-00000-of-00001.safetensors", "model.safetensors.index.json"]), (3, ["model.safetensors"])):
+        assert f"version {version - 1}, from" in receive(URL, local, version=version - 1, base=tmp_path / "0")
+        for file in files:
+
+            def get_file(self, source, target, file=file, **more):
+                if os.path.basename(source) == file and way == "gone":
+                    raise FileNotFoundError(source)
+                if os.path.basename(source) != file or way != "nothing":
+                    real(self, source, target, **more)
+                if os.path.basename(source) == file and way == "half":
+                    os.truncate(target, 60)
+
+            with monkeypatch.context() as m:
+                m.setattr(type(store), "get_file", get_file)
+                with pytest.raises(SyncError, match=URL) as caught:
+                    receive(URL, tmp_path / "new" if version == 3 else local, version=version, base=tmp_path / "0")
+            assert ".weight_sync" not in str(caught.value) and (way != "gone" or f"{file} is missing" in str(caught.value))
+        assert is_at(local, steps[version - 1])
+    said = receive(URL, tmp_path / "new", version=3)
+    assert f"from {URL}/weight_v000003" in said and ".weight_sync" not in said
 
 
 def test_faults(monkeypatch, tmp_path, store, steps):
