@@ -14,6 +14,7 @@
  *   FAULTS_REFUSE=WORDS  what a file system lacks: "chmod=95 fsyncdir=22", names of calls, and the
  *                        errno of each
  *   FAULTS_DIRECTORY=DIR fsyncdir is refused there only
+ *                        leased=11: a file that is opened with O_NONBLOCK; then no sleep takes time
  *   FAULTS_AT=N          the number of the call that FAULTS_HOW is done to
  *   FAULTS_HOW=fail      EIO, or what suits the call, once
  *              end       a read finds the end of the file
@@ -47,6 +48,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum kind { ALLOC, OPEN, LOOK, READ, WRITE, SYNC, NAME, ATTRIBUTE, CLOSE, LOCK, THREAD };
@@ -282,6 +284,12 @@ static int open_below(int at_fd, const char *name, int flags, va_list list)
     const mode_t mode = creates || is_unnamed ? va_arg(list, mode_t) : 0;
     char path[2 * 4096];
     struct call c = begin(OPEN, "open", is_new || is_unnamed);
+    struct stat st;
+    if (flags & O_NONBLOCK &&
+        syscall(SYS_newfstatat, at_fd, name, &st, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0) ==
+            0 &&
+        S_ISREG(st.st_mode))
+        c.refusal = find_refusal("leased");
     int fd = -1;
     if (is_unnamed && has_no_unnamed) errno = EOPNOTSUPP;
     else if (!fails(&c)) fd = DO(openat)(at_fd, name, flags, mode);
@@ -311,6 +319,12 @@ int CALL(open)(const char *path, int flags, ...)
     return fd;
 }
 ALIAS(int, open64, open, const char *, int, ...);
+
+REAL(int, nanosleep, const struct timespec *, struct timespec *);
+int CALL(nanosleep)(const struct timespec *time, struct timespec *left)
+{
+    return find_refusal("leased") ? 0 : DO(nanosleep)(time, left);
+}
 
 REAL(int, mkstemp, char *);
 int CALL(mkstemp)(char *path)

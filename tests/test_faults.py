@@ -39,7 +39,7 @@ SANITIZE = "--sanitize" in sys.argv
 if SANITIZE:
     LMC = SMALL_SLOTS = os.path.join(OUT, "lmc-sanitize")
 WRAPPED = """malloc calloc realloc open mkstemp opendir dup dup2 stat lstat fstat access realpath readdir lseek read pread write pwrite pwritev ftruncate
-openat fstatat fstatat64 mkdirat unlinkat linkat symlinkat fchmodat openat64 rename renameat link unlink rmdir mkdir chmod fchmod fchown futimens utimensat flock mkdtemp syscall fsync fdatasync fcntl close closedir pthread_create
+nanosleep openat fstatat fstatat64 mkdirat unlinkat linkat symlinkat fchmodat openat64 rename renameat link unlink rmdir mkdir chmod fchmod fchown futimens utimensat flock mkdtemp syscall fsync fdatasync fcntl close closedir pthread_create
 open64 mkstemp64 stat64 lstat64 fstat64 readdir64 lseek64 pread64 pwrite64 pwritev64 ftruncate64 fcntl64""".split()  # all of tests/faults.c
 OLD_TIME = 10 ** 18  # in 2001, in ns
 TEMPORARY = re.compile(r"^\.lmc-[A-Za-z0-9]{6}$")

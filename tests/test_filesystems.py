@@ -330,6 +330,147 @@ class Table(Place):
                     self.check_cell(verb, self.dir, name, code, text, None if again else True)
 
 
+# ---- leases ----
+
+#: As a server of files: holds leases of a kind on files, gives each up so many seconds after it is asked to, which it prints, and takes it again
+#: as many seconds later, as soon as nobody has the file open. It ends when standard input does.
+HOLDER = """
+import fcntl, os, select, signal, sys, time
+kind, delay, paths = getattr(fcntl, sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
+held, ends = {}, {}
+def take(path):
+    try:
+        held[path] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        fcntl.fcntl(held[path], fcntl.F_SETLEASE, kind)
+        return True
+    except OSError:  # it is open, or another one's, or gone
+        if path in held:
+            os.close(held.pop(path))
+        return False
+if not all([take(path) for path in paths]):
+    sys.exit("no lease")
+print("ready", flush=True)
+while not select.select([0], [], [], 0)[0]:
+    signal.sigtimedwait([signal.SIGIO], 0.01)
+    for path in paths:
+        is_held, t = path in held, time.monotonic()
+        if is_held and path not in ends and fcntl.fcntl(held[path], fcntl.F_GETLEASE) != kind:
+            ends[path] = t + delay
+            print(path, flush=True)
+        elif path in ends and t >= ends[path]:
+            if is_held:
+                fcntl.fcntl(held[path], fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                os.close(held.pop(path))
+                ends[path] = t + delay
+            elif take(path):
+                del ends[path]
+"""
+
+
+class Holder:
+    def __init__(self, kind, delay, paths):
+        self.p = subprocess.Popen([sys.executable, "-c", HOLDER, kind, str(delay), *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True)
+        if self.p.stdout.readline() != "ready\n":
+            why = self.end()
+            raise unittest.SkipTest("no leases on this file system" if "no lease" in why else why)
+
+    def wait(self):
+        """Until somebody is waiting for a lease: its path."""
+        return self.p.stdout.readline()[:-1]
+
+    def end(self):
+        return "".join(self.p.communicate())
+
+
+def files_of(place):
+    """Files that may be leased: of two names of a file only one."""
+    found = {}
+    for base, dirs, files in os.walk(place):
+        for path in (os.path.join(base, name) for name in files if "/many" not in base):
+            if not os.path.islink(path):
+                found[os.stat(path).st_ino] = path
+    return list(found.values())
+
+
+class Leases(Place):
+    """Samba and NFS servers hold leases (fcntl(2), F_SETLEASE) for their clients. Opening such a file with O_NONBLOCK, by which no FIFO is waited for,
+    failed at once."""
+
+    def setUp(self):
+        super().setUp()
+        self.place = self.path("place")
+        os.mkdir(self.place)
+        self.inputs = files_of(self.data.dir)
+        self.readers = {name: Verb(args, lambda place: True, copies) for name, args, copies in (
+            ("-t of a delta", "-t --base {in}/run-1 {in}/2.lmc", ()),
+            ("-l", "-l {in}/2.lmc", ()),
+            ("cat", "cat {in}/f.lmc a", ()),
+            ("verify", "verify {in}/2.lmc --base {in}/run-1", ()),
+            ("diff", "diff {in}/run-1 {in}/run-2", ()),
+            ("stats", "stats {in}/run-1 {in}/run-1.lmc", ()),
+            ("series list", "series {in}/s list", ()),
+            ("series verify", "series {in}/s verify", ()),
+            ("-d to a pipe", "-dc {in}/f.lmc", ()),
+            ("compress to a pipe", "-c {in}/run-1/model.safetensors", ()),
+            ("compress many", "-r {w}/run", [("run-1", "run")]),
+            ("-d over a file", "-d -f -o {w}/m {in}/f.lmc", [("run-2/model.safetensors", "m")]),
+            ("compress against a file", "--base {in}/run-1/model.safetensors -o {w}/o.lmc {in}/run-2/model.safetensors", ()),
+            ("compress against a snapshot", "--base {in}/run-1.lmc -o {w}/o.lmc {in}/run-2", ()),
+            ("quantise", "--quant *=bits:8 -o {w}/o.lmc {in}/run-1", ()),
+            ("series rebuild", "series {w}/s rebuild", [("s", "s")]),
+        )}
+
+    def under_leases(self, kind, names):
+        for name, verb in {**self.verbs, **self.readers}.items():
+            if "many" in name or (names and name not in names):
+                continue
+            self.fill(verb, self.place)
+            holder = Holder(kind, 0.2 if IS_BRIEF else 0.05, self.inputs + files_of(self.place))
+            try:
+                code, text = self.run_verb(verb, self.place)
+            finally:
+                asked = holder.end()
+            with self.subTest(name):
+                self.assertEqual(code, 0, text)
+                if kind == "F_WRLCK" or name in ("apply", "series add again", "series restore"):
+                    self.assertNotEqual(asked, "", name)
+                self.assertTrue(verb.check(self.place))
+
+    def test_that_forbid_to_read(self):
+        self.under_leases("F_WRLCK", None if not IS_BRIEF else ("compress a directory", "apply", "series add again"))
+
+    def test_that_forbid_to_write(self):
+        self.under_leases("F_RDLCK", None if LONG else ("apply", "apply of another layout", "series add again", "series restore", "series prune, gc"))
+
+    def test_that_are_not_given_up(self):
+        """After a minute, which takes no time here, there is a message. A file that may be a FIFO, as it is named, is opened without O_NONBLOCK."""
+        named = {"compress a file", "-d of a file", "-d of many files", "-d of links", "-d to a pipe", "compress to a pipe", "-d over a file"}
+        for name, verb in {**self.verbs, **self.readers}.items():
+            self.fill(verb, self.dir)
+            code, text = self.run_verb(verb, self.dir, LD_PRELOAD=FAULTS, FAULTS_REFUSE="leased=%d" % errno.EWOULDBLOCK)
+            with self.subTest(name):
+                if name in named:
+                    self.assertEqual(code, 0, text)
+                    continue
+                self.assertIn(code, (1, 4), (name, text))
+                self.assertRegex(text, r"\Almc: [^:\n]+: [^\n]*: another program holds a lease on it, and does not give it up\n")
+                for to in verb.sources:
+                    self.assertTrue(os.path.exists(os.path.join(self.dir, to)))
+
+    def test_signals(self):
+        path = self.data.path("run-1/model.safetensors")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for name in ("run-1", "run-1/model.safetensors"):
+                holder = Holder("F_WRLCK", 1000, [path])
+                p = subprocess.Popen([LMC, "-q", "-o", self.path("o.lmc"), self.data.path(name)], stderr=subprocess.PIPE, preexec_fn=take_signals)
+                self.assertEqual(holder.wait(), path)
+                p.send_signal(number)
+                self.assertEqual((p.communicate()[1], p.returncode), (b"", -number))
+                holder.end()
+
+
 # ---- real mounts ----
 
 

@@ -24,6 +24,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from test_command import LMC, LONG, MB, ROOT, Case, bf16, f32, main, safetensors, take_signals  # noqa: E402
+from test_filesystems import Holder  # noqa: E402
 
 VENV = os.path.join(ROOT, "build", "python-venv", "bin", "python")
 SANITIZED = "LMC_SANITIZED" in os.environ
@@ -536,6 +537,31 @@ class Process(MountCase):
             self.running = None
             self.assertFalse(os.path.ismount(self.at))
             self.assertEqual(os.listdir(self.at), [])
+
+    def test_leases(self):
+        """Files that a server of files holds for its clients (test_filesystems.py) are waited for, but not when the mount is to end."""
+        data = {"p": b"plain", "x.safetensors": safetensors([("w", "BF16", [3000], weights(3000))])}
+        self.write("d/p", data["p"])
+        self.write("x.safetensors", data["x.safetensors"])
+        self.lmc("x.safetensors", "-o", "d/x.safetensors.lmc")
+        paths = [self.path("d/p"), self.path("d/x.safetensors.lmc")]
+        self.mount("d")
+        for name in data:
+            holder = Holder("F_WRLCK", 0.05, paths)
+            self.assertEqual(self.seen(name), data[name])
+            self.assertNotEqual(holder.end(), "")
+        self.end()
+        self.mount("d")
+        for name, number in (("p", errno.EBUSY), ("x.safetensors", errno.EIO)):
+            holder = Holder("F_WRLCK", 1000, paths)
+            reader = subprocess.Popen([sys.executable, "-c", "import sys; open(sys.argv[1])", self.at + "/" + name], stderr=subprocess.PIPE)
+            holder.wait()
+            self.running.send_signal(signal.SIGINT)
+            self.assertIn("[Errno %d]" % number, reader.communicate()[1].decode())
+            self.assertEqual(self.running.wait(30), 0, self.log())
+            holder.end()
+            self.mount("d")
+        self.end()
 
     def test_killed(self):
         """After a kill, reading fails and mount says what to do; then it works again."""

@@ -32,9 +32,7 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
     lmc_snapshot_info info;
     uint8_t bytes[8];
     struct stat st;
-    int fd = stat(name, &st) == 0 && S_ISREG(st.st_mode)
-                 ? open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
-                 : -1;
+    int fd = stat(name, &st) == 0 && S_ISREG(st.st_mode) ? open_file(AT_FDCWD, name, O_RDONLY) : -1;
     const int is_read = fd >= 0 && read_at(fd, 0, bytes, sizeof bytes) == 0;
     if (fd >= 0) close(fd);
     if (fd < 0) return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(status), where);
@@ -140,7 +138,7 @@ int open_archive_file(struct archive *a, const char *path, const struct options 
     a->o = o;
     a->name = is_dash(path) ? "(standard input)" : path;
     /* does not wait for a FIFO, which is refused below */
-    a->fd = is_dash(path) ? STDIN_FILENO : open_held(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    a->fd = is_dash(path) ? STDIN_FILENO : open_held(path, 0);
     if (a->fd < 0 || fstat(a->fd, &a->st) != 0) return fail_errno(a->name, errno, "cannot open it");
     if (S_ISDIR(a->st.st_mode)) return fail(CODE_ERROR, a->name, "is a directory; name a file");
     if (!S_ISREG(a->st.st_mode))

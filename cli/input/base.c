@@ -5,6 +5,7 @@
 #include "options.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
+#include "../sys/spot.h"
 
 /* -- a base of files -- */
 
@@ -246,9 +247,9 @@ int open_base(struct base *b, const struct options *o)
                     "is neither a file nor a directory, and a base must be one of them");
     if (S_ISREG(st.st_mode)) {
         int error;
-        fd = open(b->name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        fd = open_file(AT_FDCWD, b->name, O_RDONLY);
         if (fd < 0)
-            return fail(CODE_BASE, b->name, "the base cannot be opened: %s", strerror(errno));
+            return fail(CODE_BASE, b->name, "the base cannot be opened: %s", error_text(errno));
         b->is_archive = begins_as_snapshot(fd, &error) || has_suffix(b->name);
         close(fd);
         if (error) return fail(CODE_ERROR, b->name, "the base cannot be read: %s", strerror(error));
@@ -481,7 +482,7 @@ static int open_again(struct archive *a)
 {
     struct stat st;
     if (a->fd >= 0) return CODE_OK;
-    a->fd = open(a->name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    a->fd = open_file(AT_FDCWD, a->name, O_RDONLY);
     if (a->fd < 0 || fstat(a->fd, &st) != 0) return fail_errno(a->name, errno, "cannot open it");
     return same_state(&st, &a->st) ? CODE_OK : fail_changed(a->name);
 }

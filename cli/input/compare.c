@@ -5,6 +5,7 @@
 #include "links.h"
 #include "second_look.h"
 #include "../sys/io.h"
+#include "../sys/spot.h"
 
 struct comparison {
     struct second_look again; /* must be first, for restore_source() */
@@ -38,7 +39,7 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
     c->at = 0;
     c->tensor = 0;
     c->path = join_path(c->root, file->path);
-    c->fd = open(c->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may have become a FIFO */
+    c->fd = open_file(AT_FDCWD, c->path, O_RDONLY);
     c->n_files += *file->path != 0;
     if (c->fd < 0 || fstat(c->fd, &st) != 0) {
         if (errno == ENOENT) return fail_comparison(c, "is missing, but the snapshot has it");

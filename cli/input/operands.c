@@ -92,7 +92,7 @@ int is_named_snapshot(const char *path)
     int fd, result, error;
     if (has_suffix(path) || is_dash(path)) return 1;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return 0;
-    fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    fd = open_file(AT_FDCWD, path, O_RDONLY);
     result = fd >= 0 && begins_as_snapshot(fd, &error);
     if (fd >= 0) close(fd);
     return result;

@@ -24,12 +24,12 @@ int check_regular(const char *path, int is_wanted)
                 "is no regular file, and is skipped; to read it all the same use -c, -o or '<'");
 }
 
-static int open_with(struct source *s, const char *path, int flags)
+static int open_with(struct source *s, const char *path, int is_pipe)
 {
     memset(s, 0, sizeof *s);
     s->name = is_dash(path) ? "(standard input)" : path;
     s->size = LMC_UNKNOWN_SIZE;
-    s->fd = is_dash(path) ? STDIN_FILENO : open_held(path, O_RDONLY | O_CLOEXEC | flags);
+    s->fd = is_dash(path) ? STDIN_FILENO : open_held(path, is_pipe);
     if (s->fd < 0) return fail_errno(s->name, errno, "cannot open it");
     if (fstat(s->fd, &s->st) != 0) return fail_errno(s->name, errno, "cannot access it");
     if (S_ISREG(s->st.st_mode)) {
@@ -41,9 +41,9 @@ static int open_with(struct source *s, const char *path, int flags)
     return CODE_OK;
 }
 
-int open_source(struct source *s, const char *path) { return open_with(s, path, 0); }
+int open_source(struct source *s, const char *path) { return open_with(s, path, 1); }
 
-int open_listed(struct source *s, const char *path) { return open_with(s, path, O_NONBLOCK); }
+int open_listed(struct source *s, const char *path) { return open_with(s, path, 0); }
 
 int open_checked(struct source *s, const char *path, int is_wanted)
 {
@@ -187,7 +187,7 @@ static const struct dcp *find_metadata_beside(const char *path, const struct opt
     if (!container_is_distcp(path)) return NULL;
     char *directory = directory_of(path), *beside = join_path(directory, ".metadata");
     struct stat st;
-    const int fd = open(beside, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = open_file(AT_FDCWD, beside, O_RDONLY);
     const int is_there = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
     while (kept && !is_at_or_below(directory, kept->directory)) forget_last();
     if (kept && strcmp(kept->directory, directory) == 0 &&
@@ -326,7 +326,7 @@ int read_opened(struct opened *f, const char *path, const struct stat *st, uint6
     struct stat now_st;
     if (f->path != path) {
         close_opened(f);
-        f->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may have become a FIFO */
+        f->fd = open_file(AT_FDCWD, path, O_RDONLY);
         if (f->fd < 0) return fail_errno(path, errno, "cannot open it");
         f->path = path;
         if (fstat(f->fd, &now_st) != 0 || !same_state(&now_st, st)) return fail_changed(path);

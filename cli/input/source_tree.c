@@ -59,7 +59,7 @@ void say_unreadable(const struct listing *l, size_t from, size_t n, const char *
     for (size_t i = from; i < l->n; i++) {
         if (l->entries[i].is_directory || l->entries[i].link) continue;
         char *full = join_path(root, l->entries[i].path);
-        int fd = open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may have become a FIFO */
+        int fd = open_file(AT_FDCWD, full, O_RDONLY);
         if (fd >= 0) close(fd);
         else if (n_found++ < MOST_NAMED) (void)fail_errno(full, errno, "cannot open it");
         free(full);

@@ -16,9 +16,7 @@ static enum lmc_status read_open(void *user, uint64_t offset, void *dst, size_t 
 static int open_regular(lmc_source *source, int *fd, const char *path)
 {
     struct stat st;
-    *fd = stat_held(path, &st) == 0 && S_ISREG(st.st_mode)
-              ? open_held(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
-              : -1;
+    *fd = stat_held(path, &st) == 0 && S_ISREG(st.st_mode) ? open_held(path, 0) : -1;
     memset(source, 0, sizeof *source);
     source->read_at = read_open;
     source->user = fd;

@@ -65,9 +65,9 @@ static int make_hard_link(int root, const struct link *l, const char *name)
 {
     const char *const from_name = base_name(l->target), *const to_name = base_name(l->path);
     int from_at = open_parent(root, l->target, 0), to_at = open_parent(root, l->path, 0);
-    const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    int a = from_at < 0 ? -1 : openat(from_at, from_name, flags);
-    int b = to_at < 0 ? -1 : openat(to_at, to_name, flags);
+    const int flags = O_RDONLY | O_NOFOLLOW;
+    int a = from_at < 0 ? -1 : open_file(from_at, from_name, flags);
+    int b = to_at < 0 ? -1 : open_file(to_at, to_name, flags);
     int error = a < 0 || b < 0 ? errno : 0, is_same = 0, code = CODE_OK;
     if (!error) error = compare_files(a, b, &is_same);
     if (!error && is_same) error = replace_by_link(from_at, from_name, to_at, to_name);

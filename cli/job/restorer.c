@@ -35,14 +35,13 @@ static int fail_write(const struct restore *r, int error)
 static int open_again(const struct restore *r, size_t number)
 {
     const char *const path = r->again.seen.list[number].path, *const name = base_name(path);
-    const int parent = open_parent(r->tree.root_fd, path, 0),
-              flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC;
+    const int parent = open_parent(r->tree.root_fd, path, 0), flags = O_RDONLY | O_NOFOLLOW;
     struct stat st;
     if (parent < 0) return -1;
-    int fd = openat(parent, name, flags | O_NOFOLLOW), error = errno;
+    int fd = open_file(parent, name, flags), error = errno;
     if (fd < 0 && error == EACCES && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISREG(st.st_mode) && set_mode_of_seen(parent, name, &st, 0600) == 0) {
-        fd = openat(parent, name, flags | O_NOFOLLOW);
+        fd = open_file(parent, name, flags);
         error = errno;
         const int failed = set_mode_of_seen(parent, name, &st, st.st_mode & 07777);
         if (failed && fd >= 0) {

@@ -8,6 +8,7 @@
 #endif
 
 #include "../../formats/sorted.h"
+#include "spot.h"
 #include "tree.h"
 
 #if defined(__linux__)
@@ -16,7 +17,7 @@
 static int is_open_for_writing(const char *path)
 {
     struct statfs s;
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const int fd = open_file(AT_FDCWD, path, O_RDONLY);
     if (fd < 0) return 0;
     const int is_refused = fcntl(fd, F_SETLEASE, F_RDLCK) != 0 && errno == EAGAIN;
     if (!is_refused) (void)fcntl(fd, F_SETLEASE, F_UNLCK);

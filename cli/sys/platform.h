@@ -188,6 +188,12 @@ void report_to_syslog(void);
  * lmc reads none. Else "". */
 const char *hint_for_url(const char *name, int error);
 
+/* An error of open_file() (spot.h) that is none of the system's. */
+#define ERROR_LEASED (1 << 20)
+
+/* strerror(), which also knows that one. */
+const char *error_text(int error);
+
 /* For a failed system call; silent if standard output was closed. what: "cannot open it". */
 int fail_errno(const char *name, int error, const char *what);
 

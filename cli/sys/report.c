@@ -106,6 +106,12 @@ const char *hint_for_url(const char *name, int error)
     return "; lmc reads no URLs: curl -L URL | lmc -d, or lmc_codec.open(URL) in Python";
 }
 
+const char *error_text(int error)
+{
+    return error == ERROR_LEASED ? "another program holds a lease on it, and does not give it up"
+                                 : strerror(error);
+}
+
 int fail_errno(const char *name, int error, const char *what)
 {
     const char *hint = hint_for_url(name, error);
@@ -116,7 +122,7 @@ int fail_errno(const char *name, int error, const char *what)
     else if (error == EFBIG)
         hint = "; the file system or a limit of the shell (ulimit -f) allows no larger file";
     else if (error == EPIPE) hint = "; the reader has closed the pipe";
-    return fail(CODE_ERROR, name, "%s: %s%s", what, strerror(error), hint);
+    return fail(CODE_ERROR, name, "%s: %s%s", what, error_text(error), hint);
 }
 
 int fail_status(const char *name, enum lmc_status status)

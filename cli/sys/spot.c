@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "spot.h"
 
+#include <time.h>
+
 #include "attributes.h"
 #include "io.h"
 #include "temporary.h"
@@ -57,13 +59,49 @@ int look_at_spot(const struct spot *s, struct stat *st)
     return fstatat(s->dir, s->name, st, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
 }
 
-int open_held(const char *path, int flags)
+static struct {
+    int (*is_over)(const void *user);
+    const void *user;
+} waiting;
+
+void wait_until(int (*is_over)(const void *user), const void *user)
+{
+    waiting.is_over = is_over;
+    waiting.user = user;
+}
+
+int open_file(int dir, const char *name, int flags)
+{
+    const int look = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
+    const struct timespec pause = {0, 10000000};
+    struct stat st;
+    for (int left = 6000;; left--) {
+        const int fd = openat(dir, name, flags | O_NONBLOCK | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EWOULDBLOCK) return fd;
+        if (fstatat(dir, name, &st, look) != 0 || !S_ISREG(st.st_mode)) { /* a device has none */
+            errno = EWOULDBLOCK;
+            return -1;
+        }
+        if (left == 0 || (waiting.is_over && waiting.is_over(waiting.user))) {
+            errno = ERROR_LEASED;
+            return -1;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int open_at(int dir, const char *name, int is_pipe)
+{
+    return is_pipe ? openat(dir, name, O_RDONLY | O_CLOEXEC) : open_file(dir, name, O_RDONLY);
+}
+
+int open_held(const char *path, int is_pipe)
 {
     struct spot s;
-    if (!find_held(path)) return open(path, flags);
+    if (!find_held(path)) return open_at(AT_FDCWD, path, is_pipe);
     int error = open_spot(&s, path), fd = -1;
     if (!error) {
-        fd = openat(s.dir, s.name, flags);
+        fd = open_at(s.dir, s.name, is_pipe);
         error = errno;
         close_spot(&s);
     }
@@ -118,7 +156,7 @@ int open_below(int root, const char *path, int flags)
 {
     const int parent = open_parent(root, path, 0);
     if (parent < 0) return -1;
-    const int fd = openat(parent, base_name(path), flags | O_NOFOLLOW | O_CLOEXEC), error = errno;
+    const int fd = open_file(parent, base_name(path), flags | O_NOFOLLOW), error = errno;
     close(parent);
     errno = error;
     return fd;

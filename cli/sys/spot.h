@@ -35,9 +35,25 @@ int look_at_spot(const struct spot *s, struct stat *st);
 void hold_directory_of(const char *path, int dir, int is_tree);
 void release_directory(int dir);
 
-/* open() for reading, and stat(): by that descriptor if the path is in the directory. */
-int open_held(const char *path, int flags);
+/* open() for reading, and stat(): by that descriptor if the path is in the directory. is_pipe: what
+ * is there may be a FIFO, whose other end is waited for; else this is open_file(). */
+int open_held(const char *path, int is_pipe);
 int stat_held(const char *path, struct stat *st);
+
+/* -- opening files --
+ *
+ * A path that led to a file may lead to a FIFO by now, and opening that would wait for its other
+ * end. So whoever wants a file opens it by open_file(), with O_NONBLOCK, and then looks at what it
+ * has got. With that flag, however, the system does not wait for leases, either, which servers of
+ * files (Samba, NFS) hold for their clients: they are asked to give them up, and do so in less than
+ * /proc/sys/fs/lease-break-time (45 s). open_file() waits for that, a minute at most. */
+
+/* openat(). Returns -1 and errno on errors; ERROR_LEASED: the lease was not given up. */
+int open_file(int dir, const char *name, int flags);
+
+/* For a process that a signal does not end (watch_signals() has a thread for that): open_file()
+ * waits no longer if is_over(user). */
+void wait_until(int (*is_over)(const void *user), const void *user);
 
 /* -- below a directory that is open; no link on the way is followed -- */
 

@@ -225,7 +225,7 @@ static int make_temporary(int dir, enum temporary_kind kind, char *name, int *fd
 static int is_left_behind(const char *path)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC), result;
+    int fd = open_file(AT_FDCWD, path, O_RDONLY | O_NOFOLLOW), result;
     if (fd < 0) return 0;
     result = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
              st.st_uid == geteuid() && flock(fd, LOCK_SH | LOCK_NB) == 0;

@@ -63,9 +63,8 @@ int close_place(struct place *p)
 
 int open_in_target(int dir, const char *root, const char *path, int is_strict, int flags)
 {
-    flags |= O_NONBLOCK; /* it may have become a FIFO, which check_opened refuses */
-    if (!*path) return openat(dir, base_name(root), flags | O_NOFOLLOW | O_CLOEXEC);
-    return is_strict ? open_below(dir, path, flags) : openat(dir, path, flags | O_CLOEXEC);
+    if (!*path) return open_file(dir, base_name(root), flags | O_NOFOLLOW);
+    return is_strict ? open_below(dir, path, flags) : open_file(dir, path, flags);
 }
 
 /* Checks the file that was opened. Somebody may have exchanged it after the check of the target, to
@@ -81,12 +80,11 @@ static int check_opened(const struct place *p)
 static int go_to_file(struct place *p, size_t number)
 {
     const char *below = p->get_file(p->user, number)->path;
-    const int flags = (p->may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
     if (p->fd >= 0 && p->number == number) return CODE_OK;
     int code = close_place(p);
     if (code != CODE_OK) return code;
     p->number = number;
-    p->fd = open_in_target(p->dir, p->root, below, p->is_strict, flags);
+    p->fd = open_in_target(p->dir, p->root, below, p->is_strict, p->may_write ? O_RDWR : O_RDONLY);
     int error = p->fd < 0 ? errno : check_opened(p);
     if (!error) return CODE_OK;
     if (p->fd >= 0) close(p->fd);
@@ -300,7 +298,6 @@ int begin_journal(struct journal *j, struct archive *delta, uint64_t total)
 static int create_journal(struct journal *j, uint64_t capacity)
 {
     struct output out;
-    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
     int code = open_output(&out, j->path, NULL, 1), error, fd = -1;
     struct attributes a = {0};
     if (code != CODE_OK) return code;
@@ -318,7 +315,7 @@ static int create_journal(struct journal *j, uint64_t capacity)
     a.mode = 0600;
     code = commit_output(&out, &a);
     /* opened by name: commit_output may have copied the output to a new file */
-    if (code == CODE_OK && (fd = openat(j->dir, base_name(j->path), flags)) < 0)
+    if (code == CODE_OK && (fd = open_file(j->dir, base_name(j->path), O_RDWR | O_NOFOLLOW)) < 0)
         code = fail_journal(j, errno, "cannot write it");
     if (code != CODE_OK && j->fd < 0) /* the side file may exist already, but no slot is in it */
         unlinkat(j->dir, base_name(j->path), 0);
@@ -482,7 +479,7 @@ int open_journal(struct journal *j, char *path, int dir)
     j->dir = dir;
     j->old = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
     j->patched = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
-    j->fd = openat(dir, base_name(path), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    j->fd = open_file(dir, base_name(path), O_RDWR | O_NOFOLLOW);
     if (j->fd < 0) return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return fail(

@@ -146,7 +146,7 @@ int lock_target(struct apply *a)
 {
     struct stat st;
     if (a->lock >= 0) close(a->lock);
-    a->lock = openat(a->at.dir, a->at.name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    a->lock = open_file(a->at.dir, a->at.name, O_RDONLY | O_NOFOLLOW);
     if (a->lock < 0 || fstat(a->lock, &a->st) != 0)
         return fail_errno(a->name, errno, "cannot open it");
     if (flock(a->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)

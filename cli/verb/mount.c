@@ -26,6 +26,7 @@ int mount_snapshot(const struct options *o)
 #include <fuse_lowlevel.h>
 
 #include "../sys/background.h"
+#include "../sys/spot.h"
 
 /* Seconds for which the system need not ask again for what never changes. */
 #define FOREVER 1e6
@@ -313,8 +314,8 @@ static int open_plain(struct handle *h, int *is_same)
 {
     struct item *const item = h->node->item;
     struct stat st;
-    h->fd = open(name_node(h->node), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (h->fd < 0) return errno == ENOENT ? ESTALE : errno;
+    h->fd = open_file(AT_FDCWD, name_node(h->node), O_RDONLY | O_NOFOLLOW);
+    if (h->fd < 0) return errno == ENOENT ? ESTALE : errno == ERROR_LEASED ? EBUSY : errno;
     if (fstat(h->fd, &st) != 0 || !same_file(&st, &item->st)) return ESTALE;
     *is_same = item->list_st.st_nlink && same_state(&st, &item->list_st);
     item->list_st = st;
@@ -569,6 +570,11 @@ static int fail_mount(const char *mount_point, const struct options *o)
                                    "your own");
 }
 
+static int has_ended(const void *session)
+{
+    return fuse_session_exited((struct fuse_session *)(uintptr_t)session);
+}
+
 static int run_session(struct fuse_session *session, const char *source, const char *mount_point,
                        const struct options *o)
 {
@@ -576,6 +582,7 @@ static int run_session(struct fuse_session *session, const char *source, const c
                    ? CODE_OK
                    : fail(CODE_ERROR, NULL, "cannot handle signals");
     if (code != CODE_OK) return code;
+    wait_until(has_ended, session);
     if (fuse_session_mount(session, mount_point) != 0) code = fail_mount(mount_point, o);
     else {
         if (wants_summary(o))

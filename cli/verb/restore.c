@@ -14,7 +14,7 @@
 static int verify_file(const char *root, const struct seen_file *file, unsigned char *buffer)
 {
     char *path = join_path(root, file->path);
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), error = fd < 0 ? errno : 0;
+    int fd = open_file(AT_FDCWD, path, O_RDONLY), error = fd < 0 ? errno : 0;
     int code = CODE_OK;
     uint64_t size = 0;
     uint32_t crc = 0;

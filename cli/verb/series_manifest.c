@@ -276,7 +276,7 @@ static int fail_no_manifest(const struct series *s)
 /* Reads series.json. *st: of the file. */
 static int read_manifest(struct series *s, struct stat *st)
 {
-    int fd = open_held(s->manifest_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error, code = CODE_OK;
+    int fd = open_held(s->manifest_path, 0), error, code = CODE_OK;
     size_t got;
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR
@@ -422,11 +422,11 @@ int let_in_readers(const struct series *s)
 /* Where .lock cannot be opened, a series can be read, but not changed. */
 static int lock_series(struct series *s, int is_reader)
 {
-    const int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     char *path = join_path(s->directory, LOCK_NAME);
     int error, code = CODE_OK;
-    s->lock_fd = openat(s->dir, LOCK_NAME, O_RDWR | O_CREAT | flags, 0666);
-    if (s->lock_fd < 0 && is_reader) s->lock_fd = openat(s->dir, LOCK_NAME, O_RDONLY | flags);
+    s->lock_fd = open_file(s->dir, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW);
+    if (s->lock_fd < 0 && is_reader)
+        s->lock_fd = open_file(s->dir, LOCK_NAME, O_RDONLY | O_NOFOLLOW);
     error = s->lock_fd < 0 ? errno
             : is_reader    ? take_lock(s, LOCK_READERS, F_RDLCK)
                            : take_lock(s, LOCK_CHANGES, F_WRLCK);
@@ -436,7 +436,8 @@ static int lock_series(struct series *s, int is_reader)
                 "cannot be locked on this file system (%s): change the series by one command at a "
                 "time",
                 strerror(error));
-    } else if (error && !is_reader) code = fail_errno(path, error, "cannot lock it");
+    } else if (error && (!is_reader || error == ERROR_LEASED))
+        code = fail_errno(path, error, "cannot lock it");
     free(path);
     return code;
 }
@@ -491,7 +492,7 @@ int sync_snapshot(const struct series *s, const struct snapshot *e)
     const char *const paths[] = {e->path, s->manifest_path};
     int error = 0;
     for (unsigned i = 0; i < 2 && !error; i++) {
-        const int fd = openat(s->dir, base_name(paths[i]), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        const int fd = open_file(s->dir, base_name(paths[i]), O_RDONLY);
         error = fd < 0 ? errno : sync_file(fd);
         if (fd >= 0) close(fd);
     }

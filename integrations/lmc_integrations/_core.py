@@ -17,11 +17,12 @@ from lmc_codec._chain import _measure as measure_depths
 from lmc_codec._lmc import printable
 from lmc_codec._new_file import NewFile, attempt, sync_directory, sync_file
 from lmc_codec._saving import Saving
+from lmc_codec._sources import open_descriptor
 from lmc_codec._writer import write_all
 
 __all__ = [
     "Link", "NewFile", "Saving", "_arrays", "_chunks", "_lmc", "_saving", "attempt", "command", "copy_state", "count_threads", "decode_on_gpu",
-    "level_number", "look_at", "measure_depths", "open_stored", "printable", "sync_directory", "sync_file", "take_base", "write_all"
+    "level_number", "look_at", "measure_depths", "open_descriptor", "open_stored", "printable", "sync_directory", "sync_file", "take_base", "write_all"
 ]  # fmt: skip
 
 

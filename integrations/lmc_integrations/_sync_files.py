@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._core import _lmc, attempt, printable, sync_directory, sync_file
+from ._core import attempt, open_descriptor, printable, sync_directory, sync_file
 from ._sync_codecs import COPY_SIZE, SyncCorrupt, SyncError, SyncReadError
 
 TYPE_CHECKING = False
@@ -72,7 +72,7 @@ def write_json(path: str, value: Any) -> None:
 def read_json(path: str) -> dict[str, Any] | None:
     """The object in a file; None: there is no such file."""
     try:
-        opened = _lmc.Descriptor(os.open, path, os.O_RDONLY | os.O_NONBLOCK) # opening a pipe would block
+        opened = open_descriptor(path)
         with open(opened.fileno(), "rb", closefd=False) as f:
             if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
                 raise SyncCorrupt("%s is no file" % path)

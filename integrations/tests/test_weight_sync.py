@@ -52,6 +52,7 @@ sys.path += [*PACKAGES, os.path.join(ROOT, "tests")]
 import lmc_codec # noqa: E402
 from lmc_integrations import _sync_codecs, _sync_files, _sync_publish, _sync_receive, _sync_versions, weight_sync # noqa: E402
 import test_command # noqa: E402
+import test_filesystems # noqa: E402
 
 # ---- checkpoints: name -> (dtype, shape, bytes), dealt out to files ----
 
@@ -424,6 +425,16 @@ class Changing(Base):
             _sync_versions.find_checksum = find
         self.assertEqual(len(flipped), len(FILES))
         self.assertEqual(returned, 0)
+        self.is_at(1)
+
+    def test_leases(self):
+        """A server of files holds leases for its clients, and gives them up when it is asked to."""
+        self.series(1)
+        self.publish(1, base=False)
+        index = os.path.join(self.vdir(1), INDEX)
+        holder = test_filesystems.Holder("F_WRLCK", 0.2, [index])
+        self.receive()
+        self.assertEqual(holder.end(), index + "\n")
         self.is_at(1)
 
     def test_links_and_pipes(self):

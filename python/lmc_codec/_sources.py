@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import time
 from _thread import allocate_lock
 from bisect import bisect_right
 from operator import itemgetter
@@ -250,9 +251,17 @@ def refuse_url(path: Any) -> None:
 
 
 def open_descriptor(path: Any) -> _lmc.Descriptor:
-    """Opens a file for reading."""
-    flags = ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK")  # opening a pipe without a writer would block
-    return _lmc.Descriptor(os.open, path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+    """Opens a file for reading. With O_NONBLOCK, for opening a pipe without a writer would block. But then the system does not
+    wait for a lease of another program, such as a server of files, either: so this does, for a minute at most."""
+    flags = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK"))
+    for _ in range(6000):
+        try:
+            return _lmc.Descriptor(os.open, path, flags)
+        except BlockingIOError:
+            if not os.path.isfile(path):
+                raise
+        time.sleep(0.01)
+    raise BlockingIOError(errno.EWOULDBLOCK, "another program holds a lease on it, and does not give it up", os.fsdecode(path))
 
 
 def open_path(path: Any) -> Source:
