@@ -1,3 +1,4 @@
+import faulthandler
 import os
 import signal
 import time
@@ -8,6 +9,29 @@ import pytest
 from lmc_integrations import _hosts
 
 collect_ignore = ["test_weight_sync.py"]  # a program: tests/run has a suite for it
+
+
+def pytest_configure(config):
+    global stderr
+    stderr = os.dup(2)  # pytest redirects it later
+
+
+def pytest_runtest_logstart(nodeid, location):
+    """A test that waits for ever ends all, after 15 minutes, and says where. This is kept by a thread that needs no GIL, and after the
+    last test for the end of the process."""
+    faulthandler.dump_traceback_later(900, exit=True, file=stderr)
+
+
+@pytest.fixture
+def one_rank():
+    """torch.distributed with this process alone, by a backend without threads: PyTorch may keep the GIL while it joins those of gloo,
+    which may wait for the GIL."""
+    import torch
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
 
 
 @pytest.fixture

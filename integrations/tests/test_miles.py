@@ -96,7 +96,7 @@ HOOKS = {}
 
 
 @pytest.fixture
-def updater(monkeypatch, pretend, tmp_path):
+def updater(monkeypatch, pretend, one_rank):
     """The class, registered."""
     found = importlib.util.find_spec("miles")
     if found is not None and found.submodule_search_locations:
@@ -112,9 +112,7 @@ def updater(monkeypatch, pretend, tmp_path):
     pretend("miles", "0.1.0")
     weight_sync.register_miles()
     weight_sync.register_miles()
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    yield module.UpdateWeightFromDiskDelta
-    torch.distributed.destroy_process_group()
+    return module.UpdateWeightFromDiskDelta
 
 
 @pytest.mark.parametrize("checksum", ["xxh3-128", "adler32"])

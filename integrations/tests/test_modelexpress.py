@@ -116,7 +116,7 @@ class Bucket:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_from_trainer_to_receiver(theirs, tmp_path, monkeypatch):
+def test_from_trainer_to_receiver(theirs, one_rank, tmp_path):
     """Their classes on both sides: two steps are published as xor deltas in lmc, and a receiver applies them in one
     call."""
     receiver, trainer = theirs
@@ -145,26 +145,22 @@ def test_from_trainer_to_receiver(theirs, tmp_path, monkeypatch):
     (tmp_path / "seed").mkdir()
     save_file(state, tmp_path / "seed" / "model.safetensors")
     bucket = Bucket()
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        publication = trainer.CanonicalDeltaPublicationMethod(
-            config=types.SimpleNamespace(initial_base_version_id="v0", uri_prefix="s3://b/m"),
-            model_name="m",
-            service=lambda: types.SimpleNamespace(GetWeightVersion=answer),
-            rpc_timeout_seconds=1,
-            process_group=None,
-            read_seed_tensor=lambda name: state[name].reshape(-1).view(torch.uint8).numpy(),
-            s3=bucket,
-        )
-        publication.prepare_base(hf_tensor_iter=[list(state.items())])
-        for name, _, uri in versions():
-            state = {**state, "w": state["w"].clone()}
-            state["w"].view(-1)[::50] *= 1.01
-            ref = WeightVersionRef(name)
-            publication.publish(version=ref, staged=publication.stage(version=ref, hf_tensor_iter=[list(state.items())]))
-            assert json.loads(bucket.objects[uri])["metadata"]["compression_format"] == "lmc"
-    finally:
-        torch.distributed.destroy_process_group()
+    publication = trainer.CanonicalDeltaPublicationMethod(
+        config=types.SimpleNamespace(initial_base_version_id="v0", uri_prefix="s3://b/m"),
+        model_name="m",
+        service=lambda: types.SimpleNamespace(GetWeightVersion=answer),
+        rpc_timeout_seconds=1,
+        process_group=None,
+        read_seed_tensor=lambda name: state[name].reshape(-1).view(torch.uint8).numpy(),
+        s3=bucket,
+    )
+    publication.prepare_base(hf_tensor_iter=[list(state.items())])
+    for name, _, uri in versions():
+        state = {**state, "w": state["w"].clone()}
+        state["w"].view(-1)[::50] *= 1.01
+        ref = WeightVersionRef(name)
+        publication.publish(version=ref, staged=publication.stage(version=ref, hf_tensor_iter=[list(state.items())]))
+        assert json.loads(bucket.objects[uri])["metadata"]["compression_format"] == "lmc"
     assert all(len(x) < 100_000 for x in bucket.objects.values())  # a whole version has 240,000 bytes
     config = receiver.ObjectStorageGeneratorConfig(
         storage_type=ObjectStorageType.S3,

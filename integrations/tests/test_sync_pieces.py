@@ -167,24 +167,19 @@ def test_state(tmp_path, steps, published):
         receive(sync, other)
 
 
-def test_a_part_alone(tmp_path, steps):
+def test_a_part_alone(tmp_path, steps, one_rank):
     """A process without a part= has not all pieces; and what several processes may do wrong."""
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, init_device_mesh
 
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        mesh = init_device_mesh("cpu", (1,))
-        alone = [{x: DTensor.from_local(t, mesh, [Shard(0) if t.dim() else Replicate()]) for x, t in step.items()} for step in steps[:2]]
-        publish(alone[1], tmp_path / "sync", version=1, base=alone[0])
-        assert "pieces" not in json.loads((tmp_path / "sync/weight_v000001" / INDEX).read_text())
-        receive(tmp_path / "sync", tmp_path / "local", base=tmp_path / "0")
-        assert same(load_all(tmp_path / "local"), steps[1])
-        sums = {"x": DTensor.from_local(torch.ones(4), mesh, [Partial()])}
-        with pytest.raises(TypeError, match="tensor 'x': .*[Pp]artial"):
-            publish(sums, tmp_path / "sync", version=2, base=sums)
-    finally:
-        torch.distributed.destroy_process_group()
+    mesh = init_device_mesh("cpu", (1,))
+    alone = [{x: DTensor.from_local(t, mesh, [Shard(0) if t.dim() else Replicate()]) for x, t in step.items()} for step in steps[:2]]
+    publish(alone[1], tmp_path / "sync", version=1, base=alone[0])
+    assert "pieces" not in json.loads((tmp_path / "sync/weight_v000001" / INDEX).read_text())
+    receive(tmp_path / "sync", tmp_path / "local", base=tmp_path / "0")
+    assert same(load_all(tmp_path / "local"), steps[1])
+    sums = {"x": DTensor.from_local(torch.ones(4), mesh, [Partial()])}
+    with pytest.raises(TypeError, match="tensor 'x': .*[Pp]artial"):
+        publish(sums, tmp_path / "sync", version=2, base=sums)
 
 
 def test_parts_that_do_not_fit(monkeypatch, tmp_path, steps):

@@ -1,8 +1,21 @@
+import faulthandler
+import os
 import random
 
 import ml_dtypes
 import numpy as np
 import pytest
+
+
+def pytest_configure(config):
+    global stderr
+    stderr = os.dup(2)  # pytest redirects it later
+
+
+def pytest_runtest_logstart(nodeid, location):
+    """A test that waits for ever ends all, after 15 minutes, and says where. This is kept by a thread that needs no GIL, and after the
+    last test for the end of the process."""
+    faulthandler.dump_traceback_later(900, exit=True, file=stderr)
 
 
 @pytest.fixture
