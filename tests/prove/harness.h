@@ -3,7 +3,9 @@
 #define LMC_NO_STDIO
 #define LMC_STATIC
 #define LMC_NO_ENCODER
+#ifndef SNAPSHOT
 #define LMC_NO_SNAPSHOT
+#endif
 #define LMC_IMPLEMENTATION
 #include <stddef.h>
 #include <stdint.h>
