@@ -21,6 +21,8 @@
 #   make test-avx512       the AVX-512 kernels on an emulated machine
 #   make analyse           static analysis: clang-tidy and cppcheck; slow
 #   make prove             proofs about the portable decoder, by Frama-C; slow
+#   make site              the documentation as a website, with references of C and Python, in
+#                          build/site
 #   make fuzz              the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to
 #                          build/fuzz/; see fuzz/README.md
 #   make fuzz-all HOURS=n  fuzz for n hours on all cores; harnesses that still find something get
@@ -277,6 +279,10 @@ analyse:
 	tests/install analyse
 	tests/analyse
 
+site:
+	tests/install check
+	build/venv/bin/python tools/site/make
+
 prove:
 	tests/install prove
 	tests/prove/run
@@ -358,5 +364,5 @@ clean:
 	rm -rf build
 
 .PHONY: all build/python gpu-stand-ins gpu-check dev demo check test test-all test-cross test-long \
-    test-newest test-avx512 analyse prove fuzz fuzz-all test-mutants bench budget budget-record \
-    install install-shared uninstall clean help FORCE
+    test-newest test-avx512 analyse prove site fuzz fuzz-all test-mutants bench budget \
+    budget-record install install-shared uninstall clean help FORCE

@@ -9,6 +9,8 @@
         r.keys(), r.get("embed.weight"), r.get_slice("embed.weight")[10:20]
 
     from lmc_codec.torch import save_file, load_file, safe_open   # as in safetensors; lmc_codec.numpy, too
+
+docs/python.md explains it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* prove: wp lmc__load_bits,lmc__take,lmc__push_list,lmc__is_tail_clear
+/* prove: wp lmc__load_bits, lmc__take, lmc__push_list, lmc__is_tail_clear
  * shows: lmc__load_bits, lmc__take, lmc__push_list, lmc__is_tail_clear
  * for:   every size and position */
 #include "harness.h"

@@ -1,4 +1,5 @@
-/* prove: wp lmc__left,lmc__take_bytes,lmc__take8,lmc__get8,lmc__get_varint,lmc__get_limited,lmc__get_string,lmc__skip_records,lmc__unzigzag
+/* prove: wp lmc__left, lmc__take_bytes, lmc__take8, lmc__get8, lmc__get_varint, lmc__get_limited,
+ *           lmc__get_string, lmc__skip_records, lmc__unzigzag
  * shows: lmc__left, lmc__take_bytes, lmc__take8, lmc__get8, lmc__get_varint, lmc__get_limited,
  *        lmc__get_string, lmc__skip_records, lmc__unzigzag
  * for:   any body of a section, of any size, read from any place on; termination included */

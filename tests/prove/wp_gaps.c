@@ -1,4 +1,4 @@
-/* prove: wp lmc__get_positions,lmc__close_gaps
+/* prove: wp lmc__get_positions, lmc__close_gaps
  * shows: lmc__get_positions, lmc__close_gaps
  * for:   any payload, any state that lmc__open_gaps and lmc__get_positions leave; termination
  *        included. Not: that positions ascend */
