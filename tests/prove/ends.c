@@ -1,7 +1,8 @@
 /* prove: eva -eva-precision 2
  * with:  -DN=0 | -DN=1 | -DN=7 | -DN=8 | -DN=9 | -DN=63 | -DN=64
- * shows: lmc_header_parse, lmc__check_header, lmc__check_trailer, lmc__get_header_info, lmc__add_total
- * for:   any bytes, these sizes, each with a buffer of exactly that size; a trailer of 40 bytes in a
+ * shows: lmc_header_parse, lmc__check_header, lmc__check_trailer, lmc__get_header_info,
+ *        lmc__add_total
+ * for:   any bytes, these sizes, each with a buffer of exactly that size; a trailer in a
  *        file of any size */
 #define SNAPSHOT
 #include "harness.h"
