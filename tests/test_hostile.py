@@ -81,8 +81,28 @@ class Time(Hostile):
             self.write("base.lmc", base)
             self.write("delta.lmc", delta)
             for args in (("-T1", "-t"), ("-d", "-c"), ("salvage", "-q", "-o", "s"), ("rebase", "--onto", "none", "-o", "r")):
-                self.call(*args, "--base", "base.lmc", "delta.lmc", code=code if args[0] != "salvage" else None)
+                self.call(*args, "--base", "base.lmc", "delta.lmc", code=code)
                 self.clear("s", "r")
+
+    def test_salvage_does_not_call_it_damage(self):
+        """Blocks that need too much work were "damaged", or needed "another base", with exit code 3. Only what is damaged is."""
+        self.write("many.lmc", hostile.segments_of_one_byte(40000, 6))
+        for name, data in zip(("base.lmc", "delta.lmc"), hostile.delta_of_one_byte(40000, 9)): self.write(name, data)
+        *lower, top = hostile.chain_of_far_bytes((20,), 20)
+        for name, data in zip(("a.lmc", "b.lmc", "both.lmc", "middle.lmc"), lower): self.write(name, data)
+        self.write("top.lmc", top)
+        for args in (("many.lmc",), ("--base", "base.lmc", "delta.lmc"), ("--no-search", "--base", "both.lmc", "--base", "middle.lmc", "top.lmc"),
+                     ("--no-search", "--base", "a.lmc", "--base", "b.lmc", "--base", "middle.lmc", "top.lmc")):
+            out, said = self.call("salvage", "-o", "s", *args, code=1)
+            self.assertIn(b"bytes are not decoded, as that exceeds a limit of work", said)
+            with open(self.path("s/salvage.json")) as f: report = json.load(f)
+            self.assertEqual({x["reason"] for file in report["files"] for x in file["lost"]}, {"not decoded, as that exceeds a limit of work"}, args)
+            self.clear("s")
+        data = bytearray(hostile.segments_of_one_byte(40000, 6))
+        data[64 + data[64:].index(b"RUN ") + 40] ^= 1  # what describes the first run
+        self.write("damaged.lmc", data)
+        self.assertNotIn(b"limit of work", self.call("salvage", "-o", "s", "damaged.lmc", code=3)[1])
+        self.clear("s")
 
     def refuse(self, *args):
         said = self.call(*args, code=1)[1]
@@ -118,7 +138,9 @@ class Time(Hostile):
         for name, data in ("a", a), ("b", b), ("both", both), ("middle", middle), *zip(map(str, sizes), tops):
             self.write(name + ".lmc", data)
         for bases in ["both.lmc"], ["a.lmc", "b.lmc"]:
-            for n, *verb in (10, "-t"), (10, "-d", "-o", "o"), (10, "verify"), (18, "rebase", "--onto", "none", "-o", "o"), (18, "stats"):
+            # what finds the new base of no use writes it once more without it, with a new account: these verbs refused 10
+            for n, *verb in (10, "-t"), (10, "-d", "-o", "o"), (10, "verify"), (18, "rebase", "--onto", "none", "-o", "o"), (18, "stats"), \
+                    (18, "rebase", "--onto", bases[0], "-q", "-o", "o"), (18, "fold", "-q", "-o", "o", "middle.lmc"):
                 options = [*verb, "-T1", "--no-search"] + [x for base in [*bases, "middle.lmc"] for x in ("--base", base)]
                 self.call(*options, "%d.lmc" % n)
                 self.clear("o")

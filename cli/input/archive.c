@@ -95,12 +95,18 @@ int fail_archive(const struct archive *a, enum lmc_status status)
     return fail_archive_at(a, status, "");
 }
 
+/* Requests have one other limit, but a small file cannot have so many blocks. */
+#define TABLE_LIMIT ((uint64_t)1 << 30)
+
 int fail_work(const struct archive *a)
 {
     return fail(CODE_ERROR, a->name,
-                "exceeds a limit of work: one block after another is decoded for a few bytes. If "
+                "exceeds a limit of work: one block after another is decoded for a few bytes%s. If "
                 "you trust this file, restore it by 'lmc -d' to a file, and use that, also as "
-                "--base");
+                "--base",
+                archive_size(a) > TABLE_LIMIT
+                    ? ", or its table of blocks takes more than 1 GiB of memory"
+                    : "");
 }
 
 int fail_foreign(const char *path, const struct options *o)
@@ -282,6 +288,12 @@ enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64
     const enum lmc_status status = files.read(files.user, file_number, offset, dst, size);
     return status == LMC_OK && size && size == f->size && !a->plain ? check_whole_file(f, dst)
                                                                     : status;
+}
+
+void begin_to_count(const struct archive *a)
+{
+    uint8_t none; /* a read of the reader itself is not counted with those before and after it */
+    (void)!lmc_reader_read_file(a->reader, 0, 0, &none, 0);
 }
 
 enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,

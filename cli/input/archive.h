@@ -114,6 +114,10 @@ lmc_base files_of_archive(const struct archive *a);
  * tensor is compared with the index. LMC_ERR_LIMIT: the limit is reached. */
 enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
                              void *dst, size_t size);
+
+/* Before all of it is read once more: requests from now on have a limit of their own. */
+void begin_to_count(const struct archive *a);
+
 enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size);

@@ -227,6 +227,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
         b->instead->is_used = 1;
         return read_instead(b, number, offset, dst, size);
     }
+    if (b->all->is_partial && status == LMC_ERR_LIMIT) return status; /* it is not damaged */
     if (b->all->is_partial) return read_intact(b, status, number, offset, dst, size);
     b->all->code = fail_damage(&b->archive, status, number, offset);
     return LMC_ERR_READ;

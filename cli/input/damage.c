@@ -44,10 +44,12 @@ static void describe(const lmc_file *f, const struct damaged_part *p, uint64_t s
                  path, quote, f->n_tensors ? ", which are of no tensor" : "");
 }
 
-/* Whether a range is damaged. This is not known of a block that needs a missing base. */
+/* Whether a range is damaged. This is not known of a block that needs a missing base, or too much
+ * work. */
 static int is_lost(const lmc_salvage_range *range)
 {
-    return !range->is_end && range->status != LMC_OK && range->status != LMC_ERR_BASE_MISSING;
+    return !range->is_end && range->status != LMC_OK && range->status != LMC_ERR_BASE_MISSING &&
+           range->status != LMC_ERR_LIMIT;
 }
 
 /* What is searched: from byte `at` of file `from` to the end of file `to`. */

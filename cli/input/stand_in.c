@@ -72,7 +72,9 @@ static enum lmc_status read_found(const struct base *b, size_t number, uint64_t 
 {
     const lmc_base found = lmc_reader_base(lmc_salvage_reader(b->salvage));
     const enum lmc_status status = found.read(found.user, number, offset, dst, size);
-    return status == LMC_OK || status == LMC_ERR_MEMORY ? status : LMC_ERR_BASE_WRONG;
+    return status == LMC_OK || status == LMC_ERR_MEMORY || status == LMC_ERR_LIMIT
+               ? status
+               : LMC_ERR_BASE_WRONG;
 }
 
 enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,

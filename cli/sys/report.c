@@ -132,6 +132,9 @@ int fail_status(const char *name, enum lmc_status status)
         status == LMC_ERR_CHECKSUM)
         code = CODE_CORRUPT;
     if (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_BASE_WRONG) code = CODE_BASE;
+    if (status == LMC_ERR_LIMIT)
+        return fail(code, name,
+                    "exceeds a limit of the format, or the 1 GiB that lmc reads of an index");
     if (status == LMC_ERR_UNSUPPORTED)
         return fail(code, name,
                     "was written by a newer lmc and uses what this one does not know: update lmc "

@@ -320,8 +320,10 @@ static int rewrite_target(struct rewrite *w, const struct place *target, enum lm
         *status = LMC_ERR_BASE_WRONG;
     if (code == CODE_OK && *status == LMC_ERR_BASE_WRONG) code = CODE_BASE;
     else if (code == CODE_OK && *status != LMC_OK)
-        code = worse(CODE_ERROR, fail_damage(w->delta, *status, w->file_number,
-                                             w->journal->n_handed - w->n_before));
+        code = worse(CODE_ERROR, *status == LMC_ERR_LIMIT /* of memory: restoring has no other */
+                                     ? fail_archive(w->delta, *status)
+                                     : fail_damage(w->delta, *status, w->file_number,
+                                                   w->journal->n_handed - w->n_before));
     return code;
 }
 

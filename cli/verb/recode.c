@@ -47,6 +47,7 @@ static int recode_onto(struct archive *a, const struct base *base, const char *o
     if (code == CODE_OK) code = recode_archive(a, base, &out, &attributes, NULL, o, &is_useless);
     else discard_output(&out);
     if (!is_useless) return code;
+    begin_to_count(a);
     if (!out.open) code = open_output(&out, output, &a->st, o->force);
     if (code == CODE_OK) code = recode_archive(a, NULL, &out, &attributes, NULL, o, NULL);
     if (code == CODE_OK && o->verbosity > 0 && !o->bases->is_quiet)

@@ -35,7 +35,7 @@ struct salvage {
     size_t n_losses, room;
     uint64_t got; /* recovered bytes of the present file */
     uint64_t n_files, n_whole_files, n_tensors, n_whole_tensors, n_with_base, n_unplaced, size,
-        lost, n_wrong;
+        lost, undecoded, n_wrong; /* undecoded: those of the lost that may be intact */
     int wants_base;
 };
 
@@ -47,6 +47,7 @@ static const char *name_loss(enum lmc_status status)
     case LMC_ERR_LOST: return "missing";
     case LMC_ERR_BASE_MISSING: return "payload intact; content needs the base";
     case LMC_ERR_BASE_WRONG: return "payload intact; content needs another base";
+    case LMC_ERR_LIMIT: return "not decoded, as that exceeds a limit of work";
     case LMC_ERR_READ: return "cannot be read";
     default: return "damaged";
     }
@@ -175,6 +176,9 @@ static void report_file(struct salvage *s, size_t number, const lmc_file *file, 
     s->n_wrong += confirmed == LMC_ERR_CHECKSUM;
     s->size += size;
     s->lost += lost;
+    for (size_t i = 0; i < s->n_losses; i++)
+        if (s->losses[i].status == LMC_ERR_LIMIT)
+            s->undecoded += s->losses[i].end - s->losses[i].start;
     s->wants_base |= wants_base;
     for (size_t i = 0; i < file->n_tensors; i++) {
         const lmc_tensor *const t = &file->tensors[i];
@@ -217,6 +221,13 @@ static int is_undamaged(const struct salvage *s)
     const lmc_damage *d = &s->damage;
     return is_recovered(s) && d->has_header && d->has_index && d->has_trailer && d->n_breaks == 0 &&
            d->n_sections == 0;
+}
+
+/* Whether what is not recovered may all be intact, if it were decoded. */
+static int is_only_undecoded(const struct salvage *s)
+{
+    return s->undecoded && s->undecoded == s->lost && s->n_wrong == 0 && s->n_unplaced == 0 &&
+           s->damage.is_complete;
 }
 
 /* -- salvage.json -- */
@@ -296,6 +307,12 @@ static int conclude(const struct salvage *s)
     if (s->n_unplaced)
         say(name, "%llu blocks whose place is not known are in %s/unplaced",
             (unsigned long long)s->n_unplaced, target);
+    if (s->undecoded)
+        say(name,
+            "%llu bytes are not decoded, as that exceeds a limit of work: one block after another "
+            "is decoded for a few bytes. If you trust this file, 'lmc -d' to a file has no such "
+            "limit; if the bytes are of a base, restore that, and give the result by --base",
+            (unsigned long long)s->undecoded);
     if (!s->damage.is_complete)
         say(name, "the index is lost: whether more files followed is not known");
     if (s->wants_base) {
@@ -307,12 +324,13 @@ static int conclude(const struct salvage *s)
                     s->archive.is_delta ? " " : "", s->archive.is_delta ? wanted : "",
                     (unsigned long long)s->n_with_base, target);
     }
-    return fail(CODE_CORRUPT, name,
-                "%llu of %llu bytes are lost, %llu of %llu tensors and %llu of %llu files intact; "
+    return fail(is_only_undecoded(s) ? CODE_ERROR : CODE_CORRUPT, name,
+                "%llu of %llu bytes are %s, %llu of %llu tensors and %llu of %llu files intact; "
                 "what was recovered is in %s",
                 (unsigned long long)s->lost, (unsigned long long)s->size,
-                (unsigned long long)s->n_whole_tensors, (unsigned long long)s->n_tensors,
-                (unsigned long long)s->n_whole_files, (unsigned long long)s->n_files, target);
+                s->undecoded ? "not recovered" : "lost", (unsigned long long)s->n_whole_tensors,
+                (unsigned long long)s->n_tensors, (unsigned long long)s->n_whole_files,
+                (unsigned long long)s->n_files, target);
 }
 
 /* -- what is recovered -- */
