@@ -95,18 +95,14 @@ int fail_archive(const struct archive *a, enum lmc_status status)
     return fail_archive_at(a, status, "");
 }
 
-/* Requests have one other limit, but a small file cannot have so many blocks. */
-#define TABLE_LIMIT ((uint64_t)1 << 30)
-
 int fail_work(const struct archive *a)
 {
+    const int may_be_table = archive_size(a) >> 30 != 0; /* in smaller files it takes less */
     return fail(CODE_ERROR, a->name,
                 "exceeds a limit of work: one block after another is decoded for a few bytes%s. If "
                 "you trust this file, restore it by 'lmc -d' to a file, and use that, also as "
                 "--base",
-                archive_size(a) > TABLE_LIMIT
-                    ? ", or its table of blocks takes more than 1 GiB of memory"
-                    : "");
+                may_be_table ? ", or its table of blocks takes more than 1 GiB of memory" : "");
 }
 
 int fail_foreign(const char *path, const struct options *o)
