@@ -198,6 +198,26 @@ enum t_base {
 static const char *const t_base_names[T_BASES] = {
     "equal", "few", "steps", "all", "signs", "unrelated", "nothing", "specials", "drift"};
 
+/* n elements, F32, BF16 or F16: floats rounded to them. */
+static inline void t_store_floats(uint8_t *dst, const float *src, size_t n, enum lmc_dtype dtype)
+{
+    uint8_t *const x = (uint8_t *)malloc(4 * n); /* little-endian, as all elements */
+    size_t i;
+    unsigned j;
+    if (x == NULL) abort();
+    for (i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &src[i], 4);
+        for (j = 0; j < 4; j++) x[4 * i + j] = (uint8_t)(bits >> 8 * j);
+    }
+    if (dtype == LMC_F32) memcpy(dst, x, 4 * n);
+    else if (lmc_conversion_apply(dst, x, n,
+                                  dtype == LMC_BF16 ? LMC_CONVERT_F32_TO_BF16
+                                                    : LMC_CONVERT_F32_TO_F16) != LMC_OK)
+        abort();
+    free(x);
+}
+
 /* Weights that were quantised: the formulas of those who restore them. kind: INT8 in rows; with
  * -128; rounded floats, which have -0; INT4 in groups of 32, of 64, of 128; E4M3 in 128 x 128, with
  * subnormals; E5M2, one scale for all. */
@@ -206,7 +226,7 @@ static inline void t_fill_coded(uint8_t *dst, size_t n, size_t row_size, enum lm
                                 int kind)
 {
     static const unsigned groups[T_CODED_KINDS] = {0, 0, 0, 32, 64, 128, 128, 0};
-    uint8_t *const x = (uint8_t *)malloc(4 * n); /* little-endian, as all elements */
+    float *const x = (float *)malloc(4 * n);
     uint64_t state = (uint64_t)kind;
     size_t i;
     if (x == NULL) abort();
@@ -219,8 +239,6 @@ static inline void t_fill_coded(uint8_t *dst, size_t n, size_t row_size, enum lm
         const uint32_t scale_bits = 0x3A000000 + (uint32_t)(t_random(&place) >> 40); /* 2^-11 .. */
         int code = (int)(drawn >> 20 & 63) + (int)(drawn >> 30 & 63) - 63;
         float number, scale;
-        uint32_t bits;
-        unsigned j;
         memcpy(&scale, &scale_bits, 4);
         if (kind == 0)
             code = code * 2 > 127 ? 127 : code * 2 < -127 ? -127 : code * 2 | (int)(drawn & 1);
@@ -235,15 +253,9 @@ static inline void t_fill_coded(uint8_t *dst, size_t n, size_t row_size, enum lm
                               : (float)m;
             number = (drawn >> 60 & 1 ? -number : number) / 4096.0f;
         }
-        number *= scale;
-        memcpy(&bits, &number, 4);
-        for (j = 0; j < 4; j++) x[4 * i + j] = (uint8_t)(bits >> 8 * j);
+        x[i] = number * scale;
     }
-    if (dtype == LMC_F32) memcpy(dst, x, 4 * n);
-    else if (lmc_conversion_apply(dst, x, n,
-                                  dtype == LMC_BF16 ? LMC_CONVERT_F32_TO_BF16
-                                                    : LMC_CONVERT_F32_TO_F16) != LMC_OK)
-        abort();
+    t_store_floats(dst, x, n, dtype);
     free(x);
 }
 

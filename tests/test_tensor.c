@@ -458,9 +458,11 @@ static void test_codes(void)
     size_t i, r;
     for (i = 0; i < 3; i++)
         for (kind = 0; kind < T_CODED_KINDS; kind++)
-            for (r = 0; r < 2; r++) {
-                const size_t row_size = r ? 640 : 256, width = lmc_dtype_width(dtypes[i]),
-                             size = n * width;
+            for (r = 0; r < (kind < 3 ? 3u : 2u); r++) {
+                const size_t row_size = r == 2 ? 12800
+                                        : r    ? 640
+                                               : 256,
+                             width = lmc_dtype_width(dtypes[i]), size = n * width;
                 lmc_tensor_options options = options_of(dtypes[i], 0);
                 uint8_t *const src = t_tail(&g_src, size), *enc;
                 size_t plain, enc_size;
@@ -496,6 +498,51 @@ static void test_codes(void)
             }
 }
 
+/* The search for scales has a budget. In groups of 16, each with a scale of its own, the numbers are
+ * small ones, for which one of the first trials is right; or 63 and 64, for which about 60 trials
+ * fail late. Few of these groups are no harm; if nearly all are such, the block is coded as without
+ * codes. */
+static void test_budget(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_F32, LMC_BF16, LMC_F16};
+    const size_t n = 65536;
+    float *const x = (float *)malloc(4 * n);
+    size_t d, how, i;
+    if (x == NULL) abort();
+    for (d = 0; d < 3; d++)
+        for (how = 0; how < 4; how++) { /* no such group; few; all after a part; all */
+            const size_t size = n * lmc_dtype_width(dtypes[d]);
+            lmc_tensor_options options = options_of(dtypes[d], 0);
+            uint8_t *const src = t_tail(&g_src, size), *enc;
+            uint64_t state = how;
+            float scale = 1;
+            size_t plain, enc_size;
+            for (i = 0; i < n; i++) {
+                const size_t group = i / 16;
+                const int is_hard = how == 3   ? 1
+                                    : how == 2 ? i >= 4096
+                                               : how == 1 && i >= 4096 && group % 50 == 0;
+                const uint64_t drawn = t_random(&state);
+                if (i % 16 == 0) scale = (float)(4096 + (drawn & 4095)) / 4194304;
+                x[i] = (float)(is_hard       ? 63 + (i % 16 == 15)
+                               : i % 16 == 0 ? 97
+                                             : (int)(drawn >> 20 & 63) - 31) *
+                       scale;
+            }
+            t_store_floats(src, x, n, dtypes[d]);
+            t_note("%s, hard groups: %lu", lmc_dtype_name(dtypes[d]), (unsigned long)how);
+            options.without = LMC_FEATURE_CODES;
+            plain = encode(src, size, &options);
+            options.without = 0;
+            enc_size = encode(src, size, &options);
+            enc = t_tail(&g_enc, enc_size);
+            CHECK(has_codes(enc) == (how < 2) && (how < 2 ? enc_size < plain : enc_size == plain));
+            CHECK_STATUS(decode(0, size, enc, enc_size, size, &options), LMC_OK);
+            CHECK(memcmp(t_tail(&g_dst, size), src, size) == 0);
+        }
+    free(x);
+}
+
 int main(int argc, char **argv)
 {
     lmc_tensor_options largest = options_of(LMC_U8, 22);
@@ -513,6 +560,7 @@ int main(int argc, char **argv)
     test_matrices();
     test_matrix_in_place();
     test_codes();
+    test_budget();
     test_ranges();
     test_threads();
     test_damage();

@@ -19,26 +19,41 @@
  *
  *     16 elements                  -> else no: ordinary elements fail soon
  *     groups of the first elements -> else smaller groups, other codes, or no; no, too, if their
- *                                     codes say that all would not be smaller
- *     all groups                   -> else as before
+ *                                     codes and scales say that all would not be smaller
+ *     of 16 times as many, of all  -> else as before
  *     scales, codes                -> restored elements, compared with the source; their CRC
  *
  * Rounded to BF16, 127 is half a unit from where it was, and its neighbour may fit, too. So the
  * interval is first narrowed by integers that are so small that their codes are sure.
  *
  * Only IEEE operations of doubles decide, and no product is added to anything: compilers may make
- * an FMA of that. */
+ * an FMA of that. (Products with a power of two are exact.) */
 
 #ifndef LMC_NO_ENCODER
 #define LMC__MIN_CODED 8192u  /* elements of a block: for fewer the search would take too long */
 #define LMC__CODED_TRIALS 64u /* integers that the least element of a group may be */
 #define LMC__CODED_PROBE 16u  /* elements of a group that is only tried */
-#define LMC__CODED_PART 2048u /* elements whose codes say how many bits all will take */
+#define LMC__CODED_PART 256u  /* elements whose codes first say how many bits all will take */
+
+#define LMC__LOG2_SEEN 9u
+
+/* The search ends, without codes, when it has looked at this many elements, again and again: until
+ * a part of them has scales, then until all have. Real weights take less than half of it. */
+#define LMC__CODED_PART_LOOKS 16384u
+#define LMC__CODED_LOOKS 10u /* for each element */
+#define LMC__CODED_START 8u  /* elements that take as long as to begin with an interval */
 
 typedef struct lmc__code_search {
     const uint8_t *src;
     size_t n;
     lmc__code_form form; /* mantissa 6: integers */
+    size_t left, later;  /* how many elements it may yet look at; and when a part has scales */
+    uint32_t trial;      /* the number of the interval that is narrowed */
+    unsigned log2_seen;  /* places of seen in use */
+    uint64_t seen
+        [1
+         << LMC__LOG2_SEEN]; /* elements that have narrowed an interval, as its trial << 32 | their bits,
+                            at places that a hash gives: most groups have few different ones */
 } lmc__code_search;
 
 typedef struct lmc__interval {
@@ -52,21 +67,28 @@ LMC__INLINE double lmc__float_of(uint32_t bits)
     return (double)v;
 }
 
-/* Element i as the bits of an F32. */
-LMC__INLINE uint32_t lmc__wide_element(const lmc__code_search *s, size_t i)
+LMC__INLINE uint32_t lmc__element_at(const lmc__code_search *s, size_t i)
 {
-    const uint32_t v =
-        s->form.width == 4 ? lmc__load32(s->src + 4 * i) : lmc__load16(s->src + 2 * i);
+    return s->form.width == 4 ? lmc__load32(s->src + 4 * i) : lmc__load16(s->src + 2 * i);
+}
+
+/* The bits of an element without its sign. */
+LMC__INLINE uint32_t lmc__magnitude_at(const lmc__code_search *s, size_t i)
+{
+    return lmc__element_at(s, i) & (s->form.width == 4 ? 0x7FFFFFFFu : 0x7FFFu);
+}
+
+/* Such bits as those of an F32, which ascend with them. */
+LMC__INLINE uint32_t lmc__wide_magnitude(const lmc__code_search *s, uint32_t bits)
+{
     float value;
-    uint32_t bits;
-    if (s->form.width == 4) return v;
-    if (!s->form.is_half) return v << 16;
-    if ((v & 0x7C00) == 0x7C00) return 0x7F800000;
-    bits = (v & 0x7FFF) << 13;
-    if (v & 0x7C00) return (v & 0x8000) << 16 | (bits + 0x38000000);
-    value = (float)(v & 0x3FF) / 16777216.0f;
+    if (s->form.width == 4) return bits;
+    if (!s->form.is_half) return bits << 16;
+    if (bits >= 0x7C00) return 0x7F800000;
+    if (bits >= 0x0400) return (bits << 13) + 0x38000000;
+    value = (float)bits / 16777216.0f;
     memcpy(&bits, &value, 4);
-    return (v & 0x8000) << 16 | bits;
+    return bits;
 }
 
 /* The products that are rounded to a positive element: F32s from `first` to `last` are rounded to
@@ -107,19 +129,24 @@ LMC__INLINE unsigned lmc__nearest_code(double v, unsigned mantissa)
     return bits < 255 ? (unsigned)bits : 255;
 }
 
+/* From now on seen has 2^log2 places. */
+static void lmc__forget_seen(lmc__code_search *s, unsigned log2)
+{
+    s->log2_seen = log2;
+    memset(s->seen, 0, sizeof *s->seen << log2);
+}
+
 /* The largest element whose code is sure: half the interval and half a unit of the element are less
  * than half the scale. error: that half unit, relative to the element. */
 LMC__INLINE double lmc__most_sure(double low, double high, double error)
 {
-    return (high + low) / ((high - low) / (high + low) + error) * 0.225;
+    return (high + low) * (high + low) / ((high - low) + error * (high + low)) * 0.225;
 }
 
 /* Narrows the interval of scales by those of n elements from `at` on. Returns 0 if no scale
- * remains. is_careful: elements whose codes are not sure are left out. seen: elements that have
- * narrowed it, each at a place that a hash gives; the others are 0. */
-#define LMC__SEEN 128u
-static int lmc__narrow(const lmc__code_search *s, size_t at, size_t n, int is_careful,
-                       lmc__interval *scales, uint32_t seen[LMC__SEEN])
+ * remains. is_careful: elements whose codes are not sure are left out. */
+static int lmc__narrow(lmc__code_search *s, size_t at, size_t n, int is_careful,
+                       lmc__interval *scales)
 {
     const unsigned mantissa = s->form.mantissa;
     const double error = s->form.width == 4 ? 1.0 / (1 << 24)
@@ -127,72 +154,89 @@ static int lmc__narrow(const lmc__code_search *s, size_t at, size_t n, int is_ca
                                             : 1.0 / 256;
     double low = scales->low, high = scales->high, inverse = 2 / (low + high);
     double most = is_careful ? lmc__most_sure(low, high, error) : 1e300;
+    const size_t end = at + lmc__min(n, s->left);
     size_t i;
-    for (i = at; i < at + n; i++) {
-        const uint32_t bits = lmc__wide_element(s, i), magnitude = bits & 0x7FFFFFFF,
-                       place = magnitude * 2654435769u >> 25;
-        const unsigned limit = mantissa == 6 && bits >> 31 ? 128u : 127u;
-        const double v = lmc__float_of(magnitude);
+    for (i = at; i < end; i++) {
+        const uint32_t bits = lmc__magnitude_at(s, i);
+        const uint64_t key = (uint64_t)s->trial << 32 | bits;
+        uint64_t *const seen = &s->seen[bits * 2654435769u >> (32 - s->log2_seen)];
+        uint32_t magnitude;
         lmc__interval p;
-        double number;
-        unsigned code, is_neighbour;
-        if (magnitude == 0 || seen[place] == magnitude || v > most) continue;
-        if (magnitude - 0x00800000 >= 0x7F000000 - 0x00800000) return 0;
+        double v, number;
+        unsigned limit, code;
+        if (bits == 0 || *seen == key) continue;
+        magnitude = lmc__wide_magnitude(s, bits);
+        v = lmc__float_of(magnitude);
+        if (v > most) continue;
+        if (magnitude - 0x00800000 >= 0x7F000000 - 0x00800000) break;
+        limit = mantissa == 6 && lmc__element_at(s, i) != bits ? 128 : 127;
         p = lmc__products_of(s, magnitude);
         code = lmc__nearest_code(v * inverse, mantissa);
-        for (is_neighbour = 0;; is_neighbour = 1) {
-            if (code == 0 || code > limit) return 0;
-            number = lmc__code_number(code, mantissa);
-            if (high * number >= p.low && low * number <= p.high) break;
-            if (is_neighbour) return 0;
+        if (code - 1 >= limit) break;
+        number = lmc__code_number(code, mantissa);
+        if (high * number < p.low || low * number > p.high) { /* a neighbour may fit */
             if (high * number < p.low) code++;
             else code--;
+            number = lmc__code_number(code, mantissa);
+            if (code - 1 >= limit || high * number < p.low || low * number > p.high) break;
         }
-        seen[place] = magnitude;
+        *seen = key;
         if (low * number >= p.low && high * number <= p.high) continue;
         if (low * number < p.low) low = p.low / number;
         if (high * number > p.high) high = p.high / number;
-        if (low > high) return 0;
+        if (low > high) break;
         inverse = 2 / (low + high);
         if (is_careful) most = lmc__most_sure(low, high, error);
     }
+    s->left -= lmc__min(i - at + LMC__CODED_START, s->left);
+    if (i < at + n) return 0;
     scales->low = low;
     scales->high = high;
     return 1;
 }
 
-/* What the magnitudes of n elements from `at` on say: the least one but 0, and the greatest one. */
+/* The magnitudes of elements: the least one but 0, and the greatest one. */
 typedef struct lmc__code_range {
     uint32_t least, most;
-    unsigned n_mantissas; /* different ones, by their upper bits: FP8 has few */
 } lmc__code_range;
 
-static lmc__code_range lmc__measure_range(const lmc__code_search *s, size_t at, size_t n)
+static lmc__code_range lmc__measure_range(lmc__code_search *s, size_t at, size_t n)
 {
-    lmc__code_range range = {UINT32_MAX, 0, 0};
+    lmc__code_range range = {UINT32_MAX, 0};
+    s->left -= lmc__min(n, s->left);
+    for (; n; n--, at++) {
+        const uint32_t bits = lmc__magnitude_at(s, at);
+        if (bits && bits < range.least) range.least = bits;
+        if (bits > range.most) range.most = bits;
+    }
+    range.most = lmc__wide_magnitude(s, range.most);
+    if (range.most) range.least = lmc__wide_magnitude(s, range.least);
+    return range;
+}
+
+/* 1 if n elements from `at` on have at most `most` mantissas, by their upper 7 bits. */
+static int lmc__has_few_mantissas(const lmc__code_search *s, size_t at, size_t n, unsigned most)
+{
     uint64_t seen[2] = {0, 0};
     for (; n; n--, at++) {
-        const uint32_t magnitude = lmc__wide_element(s, at) & 0x7FFFFFFF;
-        const uint64_t bit = (uint64_t)1 << (magnitude >> 16 & 63);
-        if (magnitude == 0) continue;
-        if (magnitude < range.least) range.least = magnitude;
-        if (magnitude > range.most) range.most = magnitude;
-        range.n_mantissas += !(seen[magnitude >> 22 & 1] & bit);
-        seen[magnitude >> 22 & 1] |= bit;
+        const uint32_t upper = lmc__wide_magnitude(s, lmc__magnitude_at(s, at)) >> 16;
+        const uint64_t bit = (uint64_t)1 << (upper & 63);
+        if (upper == 0 || seen[upper >> 6 & 1] & bit) continue;
+        if (most-- == 0) return 0;
+        seen[upper >> 6 & 1] |= bit;
     }
-    return range;
+    return 1;
 }
 
 /* Finds the interval of scales of a group. hint: a scale of a neighbour, or 0: the highest exponent
  * of FP8 is then one that gives a scale near it, if that fits. */
-static int lmc__find_scales(const lmc__code_search *s, size_t at, size_t n, lmc__code_range range,
+static int lmc__find_scales(lmc__code_search *s, size_t at, size_t n, lmc__code_range range,
                             double hint, lmc__interval *scales)
 {
     const unsigned mantissa = s->form.mantissa, one = 1u << mantissa,
                    highest = mantissa == 2 ? 30 : 15;
     const int is_integer = mantissa == 6;
     const unsigned n_trials = is_integer ? LMC__CODED_TRIALS : hint > 0 ? 2 * one : one;
-    uint32_t seen[LMC__SEEN];
     lmc__interval p;
     unsigned i;
     scales->low = lmc__float_of(LMC__MIN_SCALE);
@@ -211,9 +255,8 @@ static int lmc__find_scales(const lmc__code_search *s, size_t at, size_t n, lmc_
         if (is_integer && lmc__float_of(range.most) * number > 130 * p.high) return 0;
         scales->low = p.low / number;
         scales->high = p.high / number;
-        memset(seen, 0, sizeof seen);
-        if ((!is_integer || lmc__narrow(s, at, n, 1, scales, seen)) &&
-            lmc__narrow(s, at, n, 0, scales, seen))
+        s->trial++;
+        if ((!is_integer || lmc__narrow(s, at, n, 1, scales)) && lmc__narrow(s, at, n, 0, scales))
             return 1;
     }
     return 0;
@@ -240,7 +283,7 @@ static int lmc__set_run(lmc__code_groups *g, size_t run, lmc__interval scales)
 }
 
 /* Finds the runs; 0 if a group has no scale. */
-static int lmc__find_runs(const lmc__code_search *s, lmc__code_groups *g)
+static int lmc__find_runs(lmc__code_search *s, lmc__code_groups *g)
 {
     size_t group, at = 0, size;
     g->n_runs = 0;
@@ -252,13 +295,12 @@ static int lmc__find_runs(const lmc__code_search *s, lmc__code_groups *g)
         for (i = 0; i < 2; i++)
             if (back[i] && group >= back[i]) {
                 const uint32_t run = g->run[group - back[i]];
-                uint32_t seen[LMC__SEEN] = {0};
                 lmc__interval scales;
                 scales.low = lmc__float_of(g->low[run]);
                 scales.high = lmc__float_of(g->high[run]);
                 if (hint == 0) hint = scales.low;
-                if (!lmc__narrow(s, at, size, 0, &scales, seen) ||
-                    !lmc__set_run(g, g->n_runs, scales))
+                s->trial++;
+                if (!lmc__narrow(s, at, size, 0, &scales) || !lmc__set_run(g, g->n_runs, scales))
                     continue;
                 g->low[run] = g->low[g->n_runs];
                 g->high[run] = g->high[g->n_runs];
@@ -284,7 +326,8 @@ static int lmc__find_runs(const lmc__code_search *s, lmc__code_groups *g)
 static unsigned lmc__find_codes(const lmc__code_search *s, lmc__code_groups *g, uint8_t *codes)
 {
     const unsigned mantissa = s->form.mantissa;
-    int has_minus_zero = 0, has_128 = 0;
+    const uint32_t most = s->form.width == 4 ? 0x7FFFFFFF : 0x7FFF; /* without the sign */
+    int has_minus_zero = 0, has_128 = 0, has_plus_128 = 0;
     size_t run, group, at, size;
     for (run = 0; run < g->n_runs; run++) {
         unsigned shift = 23;
@@ -296,14 +339,17 @@ static unsigned lmc__find_codes(const lmc__code_search *s, lmc__code_groups *g, 
         g->run[group] = g->low[g->run[group]];
         inverse = 1 / lmc__float_of(g->run[group]);
         for (size = lmc__min(s->n - at, group ? g->size : g->first); size; size--, at++) {
-            const uint32_t bits = lmc__wide_element(s, at);
+            const uint32_t element = lmc__element_at(s, at), bits = element & most,
+                           sign = element != bits;
             const unsigned code =
-                lmc__nearest_code(lmc__float_of(bits & 0x7FFFFFFF) * inverse, mantissa);
-            has_minus_zero |= bits == 0x80000000;
+                lmc__nearest_code(lmc__float_of(lmc__wide_magnitude(s, bits)) * inverse, mantissa);
+            has_minus_zero |= element == most + 1;
             has_128 |= code > 127;
-            codes[at] = (uint8_t)(code | (bits >> 31) << 7);
+            has_plus_128 |= code > 127 + sign;
+            codes[at] = (uint8_t)(code | sign << 7);
         }
     }
+    if (has_plus_128) return 0;
     if (!has_128) return mantissa;
     for (at = 0; at < s->n; at++)
         if (codes[at] > 128) codes[at] = (uint8_t)(128 - codes[at]);
@@ -345,22 +391,30 @@ static size_t lmc__write_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const 
     return (size_t)(e->out - dst);
 }
 
-/* Whether the codes of the n elements of a block may fit in cap bytes, by those of s->n. */
+/* Whether codes and scales of the n elements of a block may fit in cap bytes, by those of s->n:
+ * their entropies say how many bits the lists take. */
 static int lmc__may_fit(lmc__encoder *e, const lmc__code_search *s, lmc__code_groups *g,
                         uint8_t *codes, size_t n, size_t cap)
 {
+    const size_t n_groups = lmc__count_groups(n, g->size, g->first);
     uint32_t *const counts = e->scratch->counts[0];
-    lmc__plan *const plan = &e->scratch->plans[0];
-    memset(counts, 0, sizeof e->scratch->counts[0]);
+    uint64_t bits;
+    size_t i;
+    unsigned p;
     if (!lmc__find_codes(s, g, codes)) return 0;
-    lmc__count_bytes(counts, codes, s->n);
-    return lmc__choose_plane(plan, counts, (uint32_t)s->n, n, e->worth) == LMC__CHOOSE_RAW
-               ? n < cap
-               : plan->bits / 8 < cap;
+    memset(counts, 0, 1024);
+    for (i = 0; i < s->n; i++) counts[codes[i]]++;
+    bits = lmc__estimate_plane(counts, s->n) * n / s->n;
+    for (p = 0; p < 4 && g->n_runs > 1; p++) {
+        memset(counts, 0, 1024);
+        for (i = 0; i < g->n; i++) counts[g->run[i] >> 8 * p & 255]++;
+        bits += lmc__estimate_plane(counts, g->n) * n_groups / g->n;
+    }
+    return bits / 8 < cap;
 }
 
 /* 1 if smaller groups, of g->size, have scales where the last search found none. */
-static int lmc__has_parts(const lmc__code_search *s, const lmc__code_groups *g)
+static int lmc__has_parts(lmc__code_search *s, const lmc__code_groups *g)
 {
     size_t at, size;
     for (at = 0; at < g->failed_size; at += size) {
@@ -373,12 +427,33 @@ static int lmc__has_parts(const lmc__code_search *s, const lmc__code_groups *g)
     return 1;
 }
 
+/* Finds scales for groups of g->size: for a part of the n elements, for more, for all. If they say
+ * that codes are not smaller, the search ends. groups: room. */
+static int lmc__find_groups(lmc__encoder *e, lmc__code_search *s, lmc__code_groups *g,
+                            uint32_t *groups, uint8_t *codes, size_t n, size_t cap)
+{
+    for (s->n = LMC__CODED_PART;; s->n = lmc__min(16 * s->n, n)) {
+        g->n = lmc__count_groups(s->n, g->size, g->first);
+        g->run = groups;
+        g->low = g->run + g->n;
+        g->high = g->low + g->n + 1;
+        if (!lmc__find_runs(s, g)) return 0;
+        if (s->n == n) return 1;
+        if (!lmc__may_fit(e, s, g, codes, n, cap)) {
+            s->left = 0;
+            return 0;
+        }
+        s->left += s->later;
+        s->later = 0;
+    }
+}
+
 /* Writes the payload if it finds codes and scales, and they are smaller than the elements and at
  * most cap bytes; else returns 0. *crc: of the elements in the payload. */
 static size_t lmc__put_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              enum lmc_dtype dtype, uint32_t *crc)
 {
-    static const uint8_t mantissas[] = {6, 3, 2}, sizes[] = {0, 128, 64, 32, 16};
+    static const uint8_t forms[2][3] = {{6, 3, 2}, {3, 2, 6}}, sizes[] = {0, 128, 64, 32, 16};
     const size_t row = block->n_columns;
     lmc__code_range range;
     uint32_t *groups;
@@ -387,11 +462,16 @@ static size_t lmc__put_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     lmc__code_groups g;
     size_t probe;
     unsigned i, j;
+    int is_wide;
     if (block->base || block->n < LMC__MIN_CODED || block->level == LMC_LEVEL_FAST ||
         (dtype != LMC_BF16 && dtype != LMC_F16 && dtype != LMC_F32))
         return 0;
     s.src = block->src;
     s.n = block->n;
+    s.left = LMC__CODED_PART_LOOKS;
+    s.later = LMC__CODED_LOOKS * block->n;
+    s.trial = 0;
+    lmc__forget_seen(&s, 4); /* enough for 16 elements; to clear more takes longer than these */
     s.form.width = block->width;
     s.form.is_half = dtype == LMC_F16;
     probe = row && row <= s.n / 2 ? row - block->first_column : 0; /* a row's start, if possible */
@@ -406,32 +486,28 @@ static size_t lmc__put_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     codes = lmc__push_list(&e->stack, s.n);
     groups = lmc__push_numbers(&e->stack, 3 * (s.n / LMC__LEAST_CODED_GROUP + 2) + 1);
     if (!codes || !groups) return 0;
-    for (i = 0; i < sizeof mantissas; i++) {
+    /* FP8, tried as integers, would pass for a while; INT4, tried as FP8, might even be both */
+    is_wide = range.most - range.least > 4u << 23 &&
+              lmc__has_few_mantissas(&s, probe, LMC__CODED_PROBE, 8);
+    for (i = 0; i < 3 && s.left; i++) {
+        const unsigned mantissa = s.form.mantissa = forms[is_wide][i];
         lmc__interval scales;
-        s.form.mantissa = mantissas[i];
-        if ((mantissas[i] < 6 && range.n_mantissas > 1u << mantissas[i]) ||
+        if ((mantissa < 6 &&
+             !lmc__has_few_mantissas(&s, probe, LMC__CODED_PROBE, 1u << mantissa)) ||
             !lmc__find_scales(&s, probe, LMC__CODED_PROBE, range, 0, &scales))
             continue;
+        if (s.log2_seen < LMC__LOG2_SEEN) lmc__forget_seen(&s, LMC__LOG2_SEEN);
         g.failed_size = 0;
-        for (j = 0; j < sizeof sizes; j++) {
+        for (j = 0; j < sizeof sizes && s.left; j++) {
             if (row && sizes[j] && row % sizes[j]) continue;
             if ((!row || row < LMC__CODED_PROBE) && !sizes[j]) continue;
             g.size = sizes[j] ? sizes[j] : row;
             if (g.failed_size && g.failed && !lmc__has_parts(&s, &g)) continue;
             g.first = g.size - block->first_column % g.size;
             g.above = row / g.size;
-            for (s.n = LMC__CODED_PART;; s.n = block->n) { /* a part first, then all */
-                g.n = lmc__count_groups(s.n, g.size, g.first);
-                g.run = groups;
-                g.low = g.run + g.n;
-                g.high = g.low + g.n + 1;
-                if (!lmc__find_runs(&s, &g)) break;
-                if (s.n == block->n)
-                    return lmc__write_codes(e, dst, cap, &s, &g, codes,
-                                            lmc__get_effort(block->level)->sample, crc);
-                if (!lmc__may_fit(e, &s, &g, codes, block->n, cap)) return 0;
-            }
-            s.n = block->n;
+            if (lmc__find_groups(e, &s, &g, groups, codes, block->n, cap))
+                return lmc__write_codes(e, dst, cap, &s, &g, codes,
+                                        lmc__get_effort(block->level)->sample, crc);
         }
     }
     return 0;
