@@ -65,9 +65,9 @@
  *              classes group ungroup patch changes half codes grids tiers dispatch
  *   codec      dtypes tree quant_params job workspace cost block_header huffman lengths plan
  *              sample put_gaps get_gaps put_list plan_zeros plan_planes put_planes put_zeros
- *              plan_delta put_delta matrix put_matrix codes put_codes put_block get_list
- *              get_planes get_zeros get_sparse get_delta get_matrix get_codes put_quantised
- *              get_quantised get_block
+ *              plan_delta put_delta matrix put_matrix put_codes put_block get_list get_planes
+ *              get_zeros get_sparse get_delta get_matrix get_codes put_quantised get_quantised
+ *              get_block
  *   quantise   quantizer
  *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
@@ -1234,6 +1234,13 @@ LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_siz
 LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
 LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+/* How many groups of `size` elements have one of [at, at + n), n > 0: at % size is how many of the
+ * first group come before. */
+LMC__INLINE size_t lmc__count_groups(uint64_t at, size_t n, uint64_t size)
+{
+    return (size_t)((at % size + n - 1) / size) + 1;
+}
+
 /* == base/status.h ============================================================================= */
 
 /* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each status
@@ -1483,6 +1490,10 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 #define LMC__LAYOUT_ZEROS 3u
 #define LMC__LAYOUT_MATRIX 4u
 #define LMC__LAYOUT_CODES 5u
+
+/* Codes with scales (spec/codes.md) begin with Mantissa, Half, Group_Size, First_Group. */
+#define LMC__CODES_HEADER 10u
+#define LMC__LEAST_CODED_GROUP 16u
 
 /* A list's Mode byte (spec 6). */
 enum {
@@ -11907,7 +11918,7 @@ static enum lmc__verdict lmc__plan_matrix(lmc__encoder *e, lmc__matrix *r, lmc__
             return LMC__DIRECT;
     r->n_columns = m;
     r->first = block->first_column;
-    r->n_rows = (r->first + n - 1) / m + 1;
+    r->n_rows = lmc__count_groups(r->first, n, m);
     r->shift = 8 * width - bits;
     i = r->first ? m - r->first : 0;
     whole.src += i * width;
@@ -11955,19 +11966,6 @@ static size_t lmc__put_matrix(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     dst[8] = (uint8_t)r->shift;
     return (size_t)(e->out - dst);
 }
-#endif /* LMC_NO_ENCODER */
-
-/* == codec/codes.h ============================================================================= */
-
-/* Blocks of codes with scales (spec/codes.md; kernels/codes.h has the terms). */
-#define LMC__CODES_HEADER 10u /* Mantissa, Half, Group_Size, First_Group */
-#define LMC__LEAST_CODED_GROUP 16u
-
-/* Groups of n elements of which the first `first` are in the first group. */
-LMC__INLINE size_t lmc__count_groups(size_t n, size_t size, size_t first)
-{
-    return n <= first ? 1 : 1 + (n - first + size - 1) / size;
-}
 
 /* == codec/put_codes.h ========================================================================= */
 
@@ -11992,7 +11990,6 @@ LMC__INLINE size_t lmc__count_groups(size_t n, size_t size, size_t first)
  * Only IEEE operations of doubles decide, and no product is added to anything: compilers may make
  * an FMA of that. (Products with a power of two are exact.) */
 
-#ifndef LMC_NO_ENCODER
 #define LMC__MIN_CODED 8192u  /* elements of a block: for fewer the search would take too long */
 #define LMC__CODED_TRIALS 64u /* integers that the least element of a group may be */
 #define LMC__CODED_PROBE 16u  /* elements of a group that is only tried */
@@ -12359,7 +12356,7 @@ static size_t lmc__write_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const 
 static int lmc__may_fit(lmc__encoder *e, const lmc__code_search *s, lmc__code_groups *g,
                         uint8_t *codes, size_t n, size_t cap)
 {
-    const size_t n_groups = lmc__count_groups(n, g->size, g->first);
+    const size_t n_groups = lmc__count_groups(g->size - g->first, n, g->size);
     uint32_t *const counts = e->scratch->counts[0];
     uint64_t bits;
     size_t i;
@@ -12396,7 +12393,7 @@ static int lmc__find_groups(lmc__encoder *e, lmc__code_search *s, lmc__code_grou
                             uint32_t *groups, uint8_t *codes, size_t n, size_t cap)
 {
     for (s->n = LMC__CODED_PART;; s->n = lmc__min(16 * s->n, n)) {
-        g->n = lmc__count_groups(s->n, g->size, g->first);
+        g->n = lmc__count_groups(g->size - g->first, s->n, g->size);
         g->run = groups;
         g->low = g->run + g->n;
         g->high = g->low + g->n + 1;
@@ -13364,8 +13361,8 @@ static enum lmc_status lmc__get_matrix(lmc__decoder *d, uint8_t *dst, const lmc_
     r.first = lmc__load32(head + 4);
     r.shift = head[8];
     LMC__VALID(r.n_columns >= 1 && r.n_columns <= n && r.first < r.n_columns &&
-               r.shift < 8 * info->width);          /* M-1 to M-3 */
-    r.n_rows = (r.first + n - 1) / r.n_columns + 1; /* at most n */
+               r.shift < 8 * info->width);                 /* M-1 to M-3 */
+    r.n_rows = lmc__count_groups(r.first, n, r.n_columns); /* at most n */
     LMC__TRY(lmc__get_row(d, &r.low, spare, r.n_rows));
     LMC__TRY(lmc__get_row(d, &r.high, spare, r.n_rows));
     LMC__TRY(lmc__get_row(d, &r.column, spare, r.n_columns));
@@ -13403,7 +13400,7 @@ static enum lmc_status lmc__get_codes(lmc__decoder *d, uint8_t *dst, const lmc_b
     LMC__VALID(head[0] >= 2 && head[0] <= 7 && head[1] <= (info->width == 2)); /* K-1, K-2 */
     LMC__VALID(group_size >= LMC__LEAST_CODED_GROUP && group_size <= 0x7FFFFFFF);
     LMC__VALID(first >= 1 && first <= group_size);
-    n_groups = lmc__count_groups(n, group_size, first);
+    n_groups = lmc__count_groups(group_size - first, n, group_size);
     scales = lmc__push_numbers(&d->stack, n_groups);
     LMC__CHECK(scales, LMC_ERR_WORKSPACE);
     memset(scales, 0, 4 * n_groups);
@@ -13597,7 +13594,7 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
                            uint8_t *work, uint8_t *spare, unsigned sample)
 {
     const uint64_t group = first / q->group_size;
-    const size_t n_groups = (size_t)((first + n - 1) / q->group_size - group) + 1;
+    const size_t n_groups = lmc__count_groups(first, n, q->group_size);
     uint8_t *const top = e->stack.top, *const row = lmc__push_list(&e->stack, n_groups);
     size_t i;
     unsigned j;
@@ -13777,7 +13774,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && first_group >= 1 &&
                    first_group <= group_size);
         head->first = group_size - first_group;
-        head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
+        head->n_groups = lmc__count_groups(head->first, n, group_size);
     }
     LMC__VALID(head->n_exceptions <= n); /* so that the sizes in lmc__get_quantized_head fit in
                                             size_t */

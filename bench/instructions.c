@@ -37,6 +37,7 @@ enum kind {
     LIST_CHANGES,
     RANK_CHANGES,
     PATCH,
+    RESTORE_CODES,
     RESTORE,
     QUANTIZE,
     SUM_MAGNITUDES,
@@ -45,7 +46,8 @@ enum kind {
 };
 enum { NO_ROOT, NONE, LEFT, RIGHT, BOTH }; /* which lists a root or node has */
 
-/* size: of an element, or a depth. lists: also whether no row of a table counts up; with undo */
+/* size: of an element, or a depth. lists: also whether no row of a table counts up; with undo; bits
+ * of a mantissa */
 static const struct row {
     const char *name;
     enum kind kind;
@@ -107,6 +109,9 @@ static const struct row {
     {"patch 2", PATCH, 2, 0},
     {"patch 2, undo", PATCH, 2, 1},
     {"patch 4", PATCH, 4, 0},
+    {"restore_codes 2, E4M3", RESTORE_CODES, 2, 3},
+    {"restore_codes 2, integers", RESTORE_CODES, 2, 7},
+    {"restore_codes 4, E4M3", RESTORE_CODES, 4, 3},
     {"restore", RESTORE, 4, 0},
     {"quantize", QUANTIZE, 4, 0},
     {"sum_magnitudes", SUM_MAGNITUDES, 4, 0},
@@ -169,6 +174,7 @@ int main(int argc, char **argv)
     unsigned c, p, width;
     uint8_t *a, *b, *out, *mask, *left, *right, *residuals, *work, table[256];
     uint16_t *symbols;
+    uint32_t *scales;
     lmc__planes planes;
     lmc__const_planes const_planes;
     lmc__classes classes;
@@ -180,6 +186,7 @@ int main(int argc, char **argv)
     lmc__changed changed;
     lmc__patches patches;
     lmc__undo undo;
+    lmc__code_form form;
     lmc__grid grid = {0, 1, -127, 255, 0, 0, 0};
     size_t counts[LMC__MAX_CLASSES];
     const lmc__kernels *k = NULL, *scalar = lmc__find_kernels(LMC_TIER_SCALAR);
@@ -246,6 +253,11 @@ int main(int argc, char **argv)
     merged.mask = mask;
     merged.left = l;
     merged.right = r;
+    form.mantissa = of->lists;
+    form.width = width;
+    form.is_half = 0;
+    form.group_size = 128;
+    lmc__set_numbers(&form);
     block.base = a;
     block.n = n;
     block.width = width;
@@ -255,6 +267,8 @@ int main(int argc, char **argv)
         for (p = 0; p < 8; p++) sides.side[c][p].list = classes.row[c][p] = allocate(most);
         ones[c] = (uint32_t *)(void *)allocate(4 * most);
     }
+    scales = (uint32_t *)(void *)allocate(most / 32);
+    for (i = 0; i < most / 128; i++) scales[i] = 0x3A000001;
     changed.place = (uint32_t *)(void *)allocate(4 * most);
     changed.now = allocate(8 * most);
     changed.before = allocate(8 * most);
@@ -314,6 +328,7 @@ int main(int argc, char **argv)
             result += k->patch(k, out, a, &patches, n, width, LMC__ORDER_FLOAT, &grouping, work,
                                of->lists ? &undo : NULL, lmc__no_streaming);
             break;
+        case RESTORE_CODES: k->restore_codes(out, a, n, &form, scales, 128); break;
         case RESTORE: k->restore(out, symbols, NULL, n, 0x3C000000, &grid); break;
         case QUANTIZE: result += k->quantize(symbols, a, NULL, n, 0x3C000000, &grid); break;
         case SUM_MAGNITUDES: result += k->sum_magnitudes(a, n, &crc); break;

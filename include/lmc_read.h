@@ -27,7 +27,7 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
  *              sha256 split_join count merge flatten strip join_root classes ungroup patch
  *              changes half codes grids tiers dispatch
- *   codec      dtypes tree quant_params job workspace block_header get_gaps matrix codes get_list
+ *   codec      dtypes tree quant_params job workspace block_header get_gaps matrix get_list
  *              get_planes get_zeros get_sparse get_delta get_matrix get_codes get_quantised
  *              get_block
  *   tensor     wave tensor decode_tensor
@@ -966,6 +966,13 @@ LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_siz
 LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
 LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+/* How many groups of `size` elements have one of [at, at + n), n > 0: at % size is how many of the
+ * first group come before. */
+LMC__INLINE size_t lmc__count_groups(uint64_t at, size_t n, uint64_t size)
+{
+    return (size_t)((at % size + n - 1) / size) + 1;
+}
+
 /* == base/status.h ============================================================================= */
 
 /* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each status
@@ -1215,6 +1222,10 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 #define LMC__LAYOUT_ZEROS 3u
 #define LMC__LAYOUT_MATRIX 4u
 #define LMC__LAYOUT_CODES 5u
+
+/* Codes with scales (spec/codes.md) begin with Mantissa, Half, Group_Size, First_Group. */
+#define LMC__CODES_HEADER 10u
+#define LMC__LEAST_CODED_GROUP 16u
 
 /* A list's Mode byte (spec 6). */
 enum {
@@ -6940,18 +6951,6 @@ static int lmc__predict_matrix(lmc__stack *stack, uint8_t *dst, size_t n, unsign
     return 1;
 }
 
-/* == codec/codes.h ============================================================================= */
-
-/* Blocks of codes with scales (spec/codes.md; kernels/codes.h has the terms). */
-#define LMC__CODES_HEADER 10u /* Mantissa, Half, Group_Size, First_Group */
-#define LMC__LEAST_CODED_GROUP 16u
-
-/* Groups of n elements of which the first `first` are in the first group. */
-LMC__INLINE size_t lmc__count_groups(size_t n, size_t size, size_t first)
-{
-    return n <= first ? 1 : 1 + (n - first + size - 1) / size;
-}
-
 /* == codec/get_list.h ========================================================================== */
 
 /* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
@@ -7577,8 +7576,8 @@ static enum lmc_status lmc__get_matrix(lmc__decoder *d, uint8_t *dst, const lmc_
     r.first = lmc__load32(head + 4);
     r.shift = head[8];
     LMC__VALID(r.n_columns >= 1 && r.n_columns <= n && r.first < r.n_columns &&
-               r.shift < 8 * info->width);          /* M-1 to M-3 */
-    r.n_rows = (r.first + n - 1) / r.n_columns + 1; /* at most n */
+               r.shift < 8 * info->width);                 /* M-1 to M-3 */
+    r.n_rows = lmc__count_groups(r.first, n, r.n_columns); /* at most n */
     LMC__TRY(lmc__get_row(d, &r.low, spare, r.n_rows));
     LMC__TRY(lmc__get_row(d, &r.high, spare, r.n_rows));
     LMC__TRY(lmc__get_row(d, &r.column, spare, r.n_columns));
@@ -7616,7 +7615,7 @@ static enum lmc_status lmc__get_codes(lmc__decoder *d, uint8_t *dst, const lmc_b
     LMC__VALID(head[0] >= 2 && head[0] <= 7 && head[1] <= (info->width == 2)); /* K-1, K-2 */
     LMC__VALID(group_size >= LMC__LEAST_CODED_GROUP && group_size <= 0x7FFFFFFF);
     LMC__VALID(first >= 1 && first <= group_size);
-    n_groups = lmc__count_groups(n, group_size, first);
+    n_groups = lmc__count_groups(group_size - first, n, group_size);
     scales = lmc__push_numbers(&d->stack, n_groups);
     LMC__CHECK(scales, LMC_ERR_WORKSPACE);
     memset(scales, 0, 4 * n_groups);
@@ -7707,7 +7706,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && first_group >= 1 &&
                    first_group <= group_size);
         head->first = group_size - first_group;
-        head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
+        head->n_groups = lmc__count_groups(head->first, n, group_size);
     }
     LMC__VALID(head->n_exceptions <= n); /* so that the sizes in lmc__get_quantized_head fit in
                                             size_t */

@@ -154,3 +154,10 @@ LMC__INLINE void *lmc__realloc(const lmc_allocator *a, void *ptr, size_t old_siz
 
 LMC__INLINE size_t lmc__min(size_t a, size_t b) { return a < b ? a : b; }
 LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* How many groups of `size` elements have one of [at, at + n), n > 0: at % size is how many of the
+ * first group come before. */
+LMC__INLINE size_t lmc__count_groups(uint64_t at, size_t n, uint64_t size)
+{
+    return (size_t)((at % size + n - 1) / size) + 1;
+}

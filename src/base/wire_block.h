@@ -23,6 +23,10 @@
 #define LMC__LAYOUT_MATRIX 4u
 #define LMC__LAYOUT_CODES 5u
 
+/* Codes with scales (spec/codes.md) begin with Mantissa, Half, Group_Size, First_Group. */
+#define LMC__CODES_HEADER 10u
+#define LMC__LEAST_CODED_GROUP 16u
+
 /* A list's Mode byte (spec 6). */
 enum {
     LMC__PLANE_RAW = 0,

@@ -1,9 +1,10 @@
 #pragma once
 #include "base/platform.h"
 #include "base/bytes.h"
+#include "base/wire_block.h"
 #include "kernels/types.h"
+#include "kernels/codes.h"
 #include "codec/workspace.h"
-#include "codec/codes.h"
 #include "codec/get_list.h"
 
 /* Decodes the payload of a block of codes with scales (spec/codes.md):
@@ -32,7 +33,7 @@ static enum lmc_status lmc__get_codes(lmc__decoder *d, uint8_t *dst, const lmc_b
     LMC__VALID(head[0] >= 2 && head[0] <= 7 && head[1] <= (info->width == 2)); /* K-1, K-2 */
     LMC__VALID(group_size >= LMC__LEAST_CODED_GROUP && group_size <= 0x7FFFFFFF);
     LMC__VALID(first >= 1 && first <= group_size);
-    n_groups = lmc__count_groups(n, group_size, first);
+    n_groups = lmc__count_groups(group_size - first, n, group_size);
     scales = lmc__push_numbers(&d->stack, n_groups);
     LMC__CHECK(scales, LMC_ERR_WORKSPACE);
     memset(scales, 0, 4 * n_groups);

@@ -24,8 +24,8 @@ static enum lmc_status lmc__get_matrix(lmc__decoder *d, uint8_t *dst, const lmc_
     r.first = lmc__load32(head + 4);
     r.shift = head[8];
     LMC__VALID(r.n_columns >= 1 && r.n_columns <= n && r.first < r.n_columns &&
-               r.shift < 8 * info->width);          /* M-1 to M-3 */
-    r.n_rows = (r.first + n - 1) / r.n_columns + 1; /* at most n */
+               r.shift < 8 * info->width);                 /* M-1 to M-3 */
+    r.n_rows = lmc__count_groups(r.first, n, r.n_columns); /* at most n */
     LMC__TRY(lmc__get_row(d, &r.low, spare, r.n_rows));
     LMC__TRY(lmc__get_row(d, &r.high, spare, r.n_rows));
     LMC__TRY(lmc__get_row(d, &r.column, spare, r.n_columns));

@@ -74,7 +74,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && first_group >= 1 &&
                    first_group <= group_size);
         head->first = group_size - first_group;
-        head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
+        head->n_groups = lmc__count_groups(head->first, n, group_size);
     }
     LMC__VALID(head->n_exceptions <= n); /* so that the sizes in lmc__get_quantized_head fit in
                                             size_t */

@@ -3,8 +3,8 @@
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
+#include "kernels/codes.h"
 #include "codec/workspace.h"
-#include "codec/codes.h"
 #include "codec/sample.h"
 #include "codec/put_list.h"
 
@@ -396,7 +396,7 @@ static size_t lmc__write_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const 
 static int lmc__may_fit(lmc__encoder *e, const lmc__code_search *s, lmc__code_groups *g,
                         uint8_t *codes, size_t n, size_t cap)
 {
-    const size_t n_groups = lmc__count_groups(n, g->size, g->first);
+    const size_t n_groups = lmc__count_groups(g->size - g->first, n, g->size);
     uint32_t *const counts = e->scratch->counts[0];
     uint64_t bits;
     size_t i;
@@ -433,7 +433,7 @@ static int lmc__find_groups(lmc__encoder *e, lmc__code_search *s, lmc__code_grou
                             uint32_t *groups, uint8_t *codes, size_t n, size_t cap)
 {
     for (s->n = LMC__CODED_PART;; s->n = lmc__min(16 * s->n, n)) {
-        g->n = lmc__count_groups(s->n, g->size, g->first);
+        g->n = lmc__count_groups(g->size - g->first, s->n, g->size);
         g->run = groups;
         g->low = g->run + g->n;
         g->high = g->low + g->n + 1;

@@ -126,7 +126,7 @@ static enum lmc__verdict lmc__plan_matrix(lmc__encoder *e, lmc__matrix *r, lmc__
             return LMC__DIRECT;
     r->n_columns = m;
     r->first = block->first_column;
-    r->n_rows = (r->first + n - 1) / m + 1;
+    r->n_rows = lmc__count_groups(r->first, n, m);
     r->shift = 8 * width - bits;
     i = r->first ? m - r->first : 0;
     whole.src += i * width;

@@ -181,7 +181,7 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
                            uint8_t *work, uint8_t *spare, unsigned sample)
 {
     const uint64_t group = first / q->group_size;
-    const size_t n_groups = (size_t)((first + n - 1) / q->group_size - group) + 1;
+    const size_t n_groups = lmc__count_groups(first, n, q->group_size);
     uint8_t *const top = e->stack.top, *const row = lmc__push_list(&e->stack, n_groups);
     size_t i;
     unsigned j;
