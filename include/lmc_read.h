@@ -2727,6 +2727,7 @@ static uint64_t lmc__sum64_scalar(const uint8_t *p, size_t size)
 }
 
 #if LMC__X86
+/* Loads limit it, so AVX-512 is no faster. */
 LMC__AVX2 static uint64_t lmc__sum64_avx2(const uint8_t *p, size_t size)
 {
     __m256i sum[4];
@@ -2738,19 +2739,6 @@ LMC__AVX2 static uint64_t lmc__sum64_avx2(const uint8_t *p, size_t size)
             _mm256_add_epi64(sum[v], lmc__load_avx2(p + i + 32 * v));
     sum[0] = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
     return lmc__sum_words_avx2(sum[0]) + lmc__sum64_scalar(p + i, size - i);
-}
-
-LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
-{
-    __m512i sum[4];
-    size_t i;
-    unsigned v;
-    LMC__UNROLL for (v = 0; v < 4; v++) sum[v] = _mm512_setzero_si512();
-    for (i = 0; i + 256 <= size; i += 256)
-        LMC__UNROLL for (v = 0; v < 4; v++) sum[v] =
-            _mm512_add_epi64(sum[v], lmc__load_avx512(p + i + 64 * v));
-    sum[0] = _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]));
-    return lmc__sum_words_avx512(sum[0]) + lmc__sum64_scalar(p + i, size - i);
 }
 #endif
 
@@ -3998,7 +3986,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
  *                                                                            +--> store or stream
  */
-LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
+LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)
 {
@@ -4061,37 +4049,34 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
 
 /* Two tests that would slow down each step are made here, once for each block: whether there is a
  * root, and whether dst is streamed. Other tests, and all tests for 8 bytes, are in the steps. */
-#define LMC__LOOP(streams, has_root)                                                               \
-    lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
-#define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
-    LMC__LOOP_AVX512 lmc__progress lmc__join_root_##w##_avx512(                                    \
-        uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
-    {                                                                                              \
-        const unsigned width = w;                                                                  \
-        const enum lmc__order order = source->order;                                               \
-        const int streams = streaming.is_on;                                                       \
-        if (width == 8) return LMC__LOOP(streams, source->root != NULL);                           \
-        if (source->root) return streams ? LMC__LOOP(1, 1) : LMC__LOOP(0, 1);                      \
-        return streams ? LMC__LOOP(1, 0) : LMC__LOOP(0, 0);                                        \
-    }
-LMC__DEFINE_JOIN_ROOT(1)
-LMC__DEFINE_JOIN_ROOT(2)
-LMC__DEFINE_JOIN_ROOT(4)
-LMC__DEFINE_JOIN_ROOT(8)
-#undef LMC__DEFINE_JOIN_ROOT
-#undef LMC__LOOP
+LMC__INLINE_AVX512 void lmc__join_root_avx512_loop(uint8_t *dst, const lmc__join_source *source,
+                                                   size_t n, lmc__streaming streaming,
+                                                   lmc__progress *done, unsigned width)
+{
+    const enum lmc__order order = source->order;
+    const int streams = streaming.is_on;
+#define LMC__CALL(streams, has_root)                                                               \
+    *done = lmc__join_root_steps_avx512(dst, source, n, width, order, streaming, streams, has_root)
+    if (width == 8) LMC__CALL(streams, source->root != NULL);
+    else if (source->root && streams) LMC__CALL(1, 1);
+    else if (source->root) LMC__CALL(0, 1);
+    else if (streams) LMC__CALL(1, 0);
+    else LMC__CALL(0, 0);
+#undef LMC__CALL
+}
+LMC__DEFINE_WIDTHS(lmc__join_root_avx512, LMC__LOOP_AVX512,
+                   (uint8_t *dst, const lmc__join_source *source, size_t n,
+                    lmc__streaming streaming, lmc__progress *done),
+                   (dst, source, n, streaming, done, width))
 
 LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
                                                   lmc__join_source source, size_t n,
                                                   lmc__streaming streaming)
 {
+    const unsigned width = source.width;
     lmc__progress done = lmc__no_progress();
-    if (!source.root || source.root->plane == source.width - 1) switch (source.width) {
-        case 1: done = lmc__join_root_1_avx512(dst, &source, n, streaming); break;
-        case 2: done = lmc__join_root_2_avx512(dst, &source, n, streaming); break;
-        case 4: done = lmc__join_root_4_avx512(dst, &source, n, streaming); break;
-        default: done = lmc__join_root_8_avx512(dst, &source, n, streaming);
-        }
+    if (!source.root || source.root->plane == width - 1)
+        LMC__CALL_WIDTH(lmc__join_root_avx512, (dst, &source, n, streaming, &done))
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 #endif
@@ -5979,7 +5964,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
 /* AVX2's join is enough: it only joins elements that join_root leaves over. */
 #define LMC__AVX512_KERNELS(sha256)                                                                \
     LMC_TIER_AVX512, 1,                                                                            \
-    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512, sha256),                \
+    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx2, sha256),                \
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512, LMC__RESTORE_CODES)   \
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)                        \
     LMC__GRIDS(lmc__stream_avx2)

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "kernels/count.h"
+#include "kernels/split_join.h"
 #include "kernels/classes.h"
 #include "kernels/group.h"
 #include "kernels/changes.h"
@@ -194,21 +195,15 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
 /* Counts the residuals of a sample by key and magnitude. Returns how many residuals are zero. */
 static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
 {
+    const unsigned width = sample->width;
     uint64_t all;
     size_t n_equal = 0;
     unsigned key, i;
     m->total = sample->n;
-    m->width = sample->width;
+    m->width = width;
     m->within = 0;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
-#define LMC__CALL(w) all = lmc__count_keys_of(m, sample, w)
-    switch (sample->width) {
-    case 1: LMC__CALL(1); break;
-    case 2: LMC__CALL(2); break;
-    case 4: LMC__CALL(4); break;
-    default: LMC__CALL(8);
-    }
-#undef LMC__CALL
+    LMC__FOR_WIDTH(all = lmc__count_keys_of(m, sample, w));
     m->last = lmc__magnitude(all);
     for (key = 0; key < 256; key++) {
         const lmc__key_counts *const counts = &m->classes[key];

@@ -339,7 +339,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
  *                                                                            +--> store or stream
  */
-LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
+LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)
 {
@@ -402,37 +402,34 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
 
 /* Two tests that would slow down each step are made here, once for each block: whether there is a
  * root, and whether dst is streamed. Other tests, and all tests for 8 bytes, are in the steps. */
-#define LMC__LOOP(streams, has_root)                                                               \
-    lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
-#define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
-    LMC__LOOP_AVX512 lmc__progress lmc__join_root_##w##_avx512(                                    \
-        uint8_t *dst, const lmc__join_source *source, size_t n, lmc__streaming streaming)          \
-    {                                                                                              \
-        const unsigned width = w;                                                                  \
-        const enum lmc__order order = source->order;                                               \
-        const int streams = streaming.is_on;                                                       \
-        if (width == 8) return LMC__LOOP(streams, source->root != NULL);                           \
-        if (source->root) return streams ? LMC__LOOP(1, 1) : LMC__LOOP(0, 1);                      \
-        return streams ? LMC__LOOP(1, 0) : LMC__LOOP(0, 0);                                        \
-    }
-LMC__DEFINE_JOIN_ROOT(1)
-LMC__DEFINE_JOIN_ROOT(2)
-LMC__DEFINE_JOIN_ROOT(4)
-LMC__DEFINE_JOIN_ROOT(8)
-#undef LMC__DEFINE_JOIN_ROOT
-#undef LMC__LOOP
+LMC__INLINE_AVX512 void lmc__join_root_avx512_loop(uint8_t *dst, const lmc__join_source *source,
+                                                   size_t n, lmc__streaming streaming,
+                                                   lmc__progress *done, unsigned width)
+{
+    const enum lmc__order order = source->order;
+    const int streams = streaming.is_on;
+#define LMC__CALL(streams, has_root)                                                               \
+    *done = lmc__join_root_steps_avx512(dst, source, n, width, order, streaming, streams, has_root)
+    if (width == 8) LMC__CALL(streams, source->root != NULL);
+    else if (source->root && streams) LMC__CALL(1, 1);
+    else if (source->root) LMC__CALL(0, 1);
+    else if (streams) LMC__CALL(1, 0);
+    else LMC__CALL(0, 0);
+#undef LMC__CALL
+}
+LMC__DEFINE_WIDTHS(lmc__join_root_avx512, LMC__LOOP_AVX512,
+                   (uint8_t *dst, const lmc__join_source *source, size_t n,
+                    lmc__streaming streaming, lmc__progress *done),
+                   (dst, source, n, streaming, done, width))
 
 LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t *dst,
                                                   lmc__join_source source, size_t n,
                                                   lmc__streaming streaming)
 {
+    const unsigned width = source.width;
     lmc__progress done = lmc__no_progress();
-    if (!source.root || source.root->plane == source.width - 1) switch (source.width) {
-        case 1: done = lmc__join_root_1_avx512(dst, &source, n, streaming); break;
-        case 2: done = lmc__join_root_2_avx512(dst, &source, n, streaming); break;
-        case 4: done = lmc__join_root_4_avx512(dst, &source, n, streaming); break;
-        default: done = lmc__join_root_8_avx512(dst, &source, n, streaming);
-        }
+    if (!source.root || source.root->plane == width - 1)
+        LMC__CALL_WIDTH(lmc__join_root_avx512, (dst, &source, n, streaming, &done))
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 #endif

@@ -46,6 +46,7 @@ static uint64_t lmc__sum64_scalar(const uint8_t *p, size_t size)
 }
 
 #if LMC__X86
+/* Loads limit it, so AVX-512 is no faster. */
 LMC__AVX2 static uint64_t lmc__sum64_avx2(const uint8_t *p, size_t size)
 {
     __m256i sum[4];
@@ -57,19 +58,6 @@ LMC__AVX2 static uint64_t lmc__sum64_avx2(const uint8_t *p, size_t size)
             _mm256_add_epi64(sum[v], lmc__load_avx2(p + i + 32 * v));
     sum[0] = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
     return lmc__sum_words_avx2(sum[0]) + lmc__sum64_scalar(p + i, size - i);
-}
-
-LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
-{
-    __m512i sum[4];
-    size_t i;
-    unsigned v;
-    LMC__UNROLL for (v = 0; v < 4; v++) sum[v] = _mm512_setzero_si512();
-    for (i = 0; i + 256 <= size; i += 256)
-        LMC__UNROLL for (v = 0; v < 4; v++) sum[v] =
-            _mm512_add_epi64(sum[v], lmc__load_avx512(p + i + 64 * v));
-    sum[0] = _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]));
-    return lmc__sum_words_avx512(sum[0]) + lmc__sum64_scalar(p + i, size - i);
 }
 #endif
 #endif /* LMC_NO_SNAPSHOT */

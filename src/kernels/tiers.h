@@ -152,7 +152,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
 /* AVX2's join is enough: it only joins elements that join_root leaves over. */
 #define LMC__AVX512_KERNELS(sha256)                                                                \
     LMC_TIER_AVX512, 1,                                                                            \
-    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512, sha256),                \
+    LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx2, sha256),                \
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512, LMC__RESTORE_CODES)   \
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)                        \
     LMC__GRIDS(lmc__stream_avx2)
