@@ -50,10 +50,9 @@ typedef struct lmc__code_search {
     size_t left, later;  /* how many elements it may yet look at; and when a part has scales */
     uint32_t trial;      /* the number of the interval that is narrowed */
     unsigned log2_seen;  /* places of seen in use */
-    uint64_t seen
-        [1
-         << LMC__LOG2_SEEN]; /* elements that have narrowed an interval, as its trial << 32 | their bits,
-                            at places that a hash gives: most groups have few different ones */
+    /* elements that have narrowed an interval, as its trial << 32 | their bits, at places that a
+     * hash gives: most groups have few different ones */
+    uint64_t seen[1 << LMC__LOG2_SEEN];
 } lmc__code_search;
 
 typedef struct lmc__interval {

@@ -99,12 +99,14 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
     return ~(uint32_t)c[0];
 }
 
+#ifndef LMC_NO_ENCODER
 /* Fetches LMC__FETCH_AHEAD behind vector p of the step at element i, nothing behind n elements. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
                                                 unsigned width, unsigned p)
 {
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
+#endif
 
 /* Bytes of streaming.next to fetch with each of n elements: all of it is fetched at the end. */
 LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)

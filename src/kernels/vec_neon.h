@@ -23,9 +23,6 @@ LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)
 /* r[i] = v[i] <= w[i] ? 255 : 0. */
 LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t v, uint8x16_t w) { return vcleq_u8(v, w); }
 
-/* r[i] = v[p[i]], 0 where there is no such place. */
-LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t p) { return vqtbl1q_u8(v, p); }
-
 /* Four vectors for look-ups, in consecutive registers: else gcc copies them there each time. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
@@ -41,9 +38,8 @@ LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 #endif
 }
 
-/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. */
+/* r[i] = ab[2 i], where ab is a, then b. */
 LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
-LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
 
 /* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
@@ -117,15 +113,11 @@ LMC__INLINE uint64_t lmc__to_bits_neon(const uint8x16_t one[4])
     return vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(one[0], one[1], one[2], one[3])), 0);
 }
 
-/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). vcnt counts in each byte, and
- * one multiplication adds up for all j. No sum is above 64, so no byte overflows. */
+/* Byte j: how many ones are in bytes 0 .. j of m. vcnt counts in each byte, and one multiplication
+ * adds up for all j. No sum is above 64, so no byte overflows. */
 LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
 {
     return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;
-}
-LMC__INLINE size_t lmc__ones_before_neon(uint64_t sums, unsigned j)
-{
-    return j ? (size_t)(sums >> (8 * j - 8) & 255) : 0;
 }
 
 #ifndef LMC_NO_ENCODER
@@ -135,6 +127,18 @@ LMC__INLINE uint8x16_t lmc__load_once_neon(const uint8_t *p)
     uint8x16_t v = vld1q_u8(p);
     __asm__("" : "+w"(v));
     return v;
+}
+
+/* r[i] = v[p[i]], 0 where there is no such place. */
+LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t p) { return vqtbl1q_u8(v, p); }
+
+/* r[i] = ab[2 i + 1], where ab is a, then b. */
+LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
+
+/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). */
+LMC__INLINE size_t lmc__ones_before_neon(uint64_t sums, unsigned j)
+{
+    return j ? (size_t)(sums >> (8 * j - 8) & 255) : 0;
 }
 
 /* r[i] = v[i] >= from[i] ? 255 : 0. */
