@@ -4768,14 +4768,7 @@ typedef struct lmc__progress {
     uint32_t crc;
     uint64_t sum; /* sum64 of these bytes, where it is wanted */
 } lmc__progress;
-
-LMC__INLINE lmc__progress lmc__no_progress(void)
-{
-    lmc__progress none;
-    none.n = none.n_right = 0;
-    none.sum = none.crc = 0;
-    return none;
-}
+static const lmc__progress lmc__no_progress = {0, 0, 0, 0};
 
 #if LMC__NEON && !defined(LMC_NO_ENCODER)
 /* As lmc__fetch_bytes_avx2 and lmc__crc_ahead_avx2, but fetches nothing. */
@@ -4975,7 +4968,7 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
                                        lmc__parted *root, const uint8_t *src, size_t n,
                                        unsigned width, enum lmc__order order, uint64_t *sum)
 {
-    return lmc__split_strips(k, planes, root, src, n, width, order, sum, lmc__no_progress());
+    return lmc__split_strips(k, planes, root, src, n, width, order, sum, lmc__no_progress);
 }
 
 #if LMC__NEON || LMC__X86
@@ -5054,7 +5047,7 @@ LMC__INLINE LMC__CRC lmc__progress LMC__VEC(split_root_loop)(const lmc__planes *
     uint8_t copies[2][LMC__STRIP_SIZE];
     lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     LMC__VEC(root) state;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     lmc__vector sum = LMC__VEC(splat)(0);
     size_t i, j;
     unsigned p, h, turn = 0;
@@ -5115,7 +5108,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     const __m256i k =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
     __m256i crc[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1), sum = _mm256_setzero_si256();
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     uint8_t last[8 * 32];
     lmc__root_avx2 state;
     uint64_t c = 0;
@@ -5169,7 +5162,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
     __m512i crc[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512(),
                           sum = _mm512_setzero_si512();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     size_t i, n_left = 0, n_right = 0;
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm512_setzero_si512();
@@ -5241,7 +5234,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
         size_t n, unsigned width, enum lmc__order order, uint64_t *sum)                            \
     {                                                                                              \
-        lmc__progress done = lmc__no_progress();                                                   \
+        lmc__progress done = lmc__no_progress;                                                     \
         if (!root || root->plane == width - 1) switch (width) {                                    \
             case 1: done = lmc__split_root_1_##isa(planes, root, src, n, order); break;            \
             case 2: done = lmc__split_root_2_##isa(planes, root, src, n, order); break;            \
@@ -5339,7 +5332,7 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
 static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                                       size_t n, lmc__streaming streaming)
 {
-    return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.sum);
+    return lmc__join_strips(k, dst, &source, n, lmc__no_progress, streaming.sum);
 }
 
 #if LMC__NEON || LMC__X86
@@ -5438,7 +5431,7 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
                                     size_t n, lmc__streaming streaming)
 {
     const unsigned width = source.width;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     if (n >= LMC__STRIP_ELEMENTS(width) && (!source.root || source.root->plane == width - 1))
         LMC__CALL_WIDTH(lmc__join_root, (k, dst, &source, n, &done, streaming.sum))
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
@@ -5504,7 +5497,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const uint8_t *mask = NULL;
     uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
     __m256i v[8], top[2];
     unsigned p, h;
@@ -5567,7 +5560,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 {
     const unsigned width = source.width;
     const enum lmc__order order = source.order;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     lmc__strip_buffers buffers;
     if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
@@ -5603,7 +5596,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     __m512i sum[8], v[8], words = _mm512_setzero_si512(), start = lmc__crc_start(0), l = start,
                           r = start;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     size_t i;
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
@@ -5679,7 +5672,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
                                                   lmc__streaming streaming)
 {
     const unsigned width = source.width;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     if (!source.root || source.root->plane == width - 1)
         LMC__CALL_WIDTH(lmc__join_root_avx512, (dst, &source, n, streaming, &done))
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);

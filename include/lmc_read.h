@@ -3521,14 +3521,7 @@ typedef struct lmc__progress {
     uint32_t crc;
     uint64_t sum; /* sum64 of these bytes, where it is wanted */
 } lmc__progress;
-
-LMC__INLINE lmc__progress lmc__no_progress(void)
-{
-    lmc__progress none;
-    none.n = none.n_right = 0;
-    none.sum = none.crc = 0;
-    return none;
-}
+static const lmc__progress lmc__no_progress = {0, 0, 0, 0};
 
 #if LMC__X86
 /* A loop is a function for each width (LMC__DEFINE_WIDTHS). It begins at a cache line, so that
@@ -3719,7 +3712,7 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
 static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__join_source source,
                                       size_t n, lmc__streaming streaming)
 {
-    return lmc__join_strips(k, dst, &source, n, lmc__no_progress(), streaming.sum);
+    return lmc__join_strips(k, dst, &source, n, lmc__no_progress, streaming.sum);
 }
 
 #if LMC__NEON || LMC__X86
@@ -3818,7 +3811,7 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
                                     size_t n, lmc__streaming streaming)
 {
     const unsigned width = source.width;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     if (n >= LMC__STRIP_ELEMENTS(width) && (!source.root || source.root->plane == width - 1))
         LMC__CALL_WIDTH(lmc__join_root, (k, dst, &source, n, &done, streaming.sum))
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
@@ -3884,7 +3877,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const uint8_t *mask = NULL;
     uint8_t *from, *to = buffers->strip[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
     __m256i v[8], top[2];
     unsigned p, h;
@@ -3947,7 +3940,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 {
     const unsigned width = source.width;
     const enum lmc__order order = source.order;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     lmc__strip_buffers buffers;
     if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
@@ -3983,7 +3976,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     __m512i sum[8], v[8], words = _mm512_setzero_si512(), start = lmc__crc_start(0), l = start,
                           r = start;
     const uint8_t *mask = NULL, *left = NULL, *right = NULL;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     size_t i;
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
@@ -4059,7 +4052,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
                                                   lmc__streaming streaming)
 {
     const unsigned width = source.width;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     if (!source.root || source.root->plane == width - 1)
         LMC__CALL_WIDTH(lmc__join_root_avx512, (dst, &source, n, streaming, &done))
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);

@@ -72,7 +72,7 @@ static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes 
                                        lmc__parted *root, const uint8_t *src, size_t n,
                                        unsigned width, enum lmc__order order, uint64_t *sum)
 {
-    return lmc__split_strips(k, planes, root, src, n, width, order, sum, lmc__no_progress());
+    return lmc__split_strips(k, planes, root, src, n, width, order, sum, lmc__no_progress);
 }
 
 #if LMC__NEON || LMC__X86
@@ -151,7 +151,7 @@ LMC__INLINE LMC__CRC lmc__progress LMC__VEC(split_root_loop)(const lmc__planes *
     uint8_t copies[2][LMC__STRIP_SIZE];
     lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     LMC__VEC(root) state;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     lmc__vector sum = LMC__VEC(splat)(0);
     size_t i, j;
     unsigned p, h, turn = 0;
@@ -212,7 +212,7 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     const __m256i k =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)fold));
     __m256i crc[8], start = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, -1), sum = _mm256_setzero_si256();
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     uint8_t last[8 * 32];
     lmc__root_avx2 state;
     uint64_t c = 0;
@@ -266,7 +266,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
     __m512i crc[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512(),
                           sum = _mm512_setzero_si512();
     uint8_t *mask = NULL, *left = NULL, *right = NULL;
-    lmc__progress done = lmc__no_progress();
+    lmc__progress done = lmc__no_progress;
     size_t i, n_left = 0, n_right = 0;
     unsigned p;
     LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm512_setzero_si512();
@@ -338,7 +338,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,   \
         size_t n, unsigned width, enum lmc__order order, uint64_t *sum)                            \
     {                                                                                              \
-        lmc__progress done = lmc__no_progress();                                                   \
+        lmc__progress done = lmc__no_progress;                                                     \
         if (!root || root->plane == width - 1) switch (width) {                                    \
             case 1: done = lmc__split_root_1_##isa(planes, root, src, n, order); break;            \
             case 2: done = lmc__split_root_2_##isa(planes, root, src, n, order); break;            \

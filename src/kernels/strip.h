@@ -35,14 +35,7 @@ typedef struct lmc__progress {
     uint32_t crc;
     uint64_t sum; /* sum64 of these bytes, where it is wanted */
 } lmc__progress;
-
-LMC__INLINE lmc__progress lmc__no_progress(void)
-{
-    lmc__progress none;
-    none.n = none.n_right = 0;
-    none.sum = none.crc = 0;
-    return none;
-}
+static const lmc__progress lmc__no_progress = {0, 0, 0, 0};
 
 #if LMC__NEON && !defined(LMC_NO_ENCODER)
 /* As lmc__fetch_bytes_avx2 and lmc__crc_ahead_avx2, but fetches nothing. */
