@@ -498,10 +498,9 @@ static void test_codes(void)
             }
 }
 
-/* The search for scales has a budget. In groups of 16, each with a scale of its own, the numbers are
- * small ones, for which one of the first trials is right; or 63 and 64, for which about 60 trials
- * fail late. Few of these groups are no harm; if nearly all are such, the block is coded as without
- * codes. */
+/* The search for scales has a budget. Groups of 16 have scales of their own. In most, the numbers
+ * are small, and one of the first trials is right; in others they are 63 and 64, and some 60 trials
+ * fail late. A few of these do no harm; with many, the block is coded as without codes. */
 static void test_budget(void)
 {
     static const enum lmc_dtype dtypes[] = {LMC_F32, LMC_BF16, LMC_F16};
