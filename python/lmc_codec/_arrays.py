@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from functools import lru_cache
 
 from . import _lmc
 from ._arguments import check_name
@@ -34,8 +34,6 @@ _LETTERS = {"?": "BOOL", "e": "F16", "f": "F32", "d": "F64", **dict.fromkeys("bh
 #: numpy and PyTorch store one such element in a byte, LMC two or four.
 _UNPACKED = {"int4": "I4", "uint4": "U4", "int2": "I2", "uint2": "U2"}
 
-_KNOWN: dict[Any, str] = {}  #: what dtype_name() has found: numpy takes some microseconds to make the name of a dtype
-
 SWAPPED = sys.byteorder != "little"
 
 
@@ -44,17 +42,9 @@ def order(dtype: str) -> int:
     return -NUMBERS[dtype] if BITS[dtype] >= 8 else -min(NUMBERS[dtype], NUMBERS["F6_E3M2"])
 
 
+@lru_cache(1000)  # numpy takes some microseconds to make the name of a dtype
 def dtype_name(dtype: Any) -> str:
     """LMC's name of a dtype, which may be "BF16", "bfloat16", a dtype or scalar type of numpy, ml_dtypes, torch."""
-    if isinstance(dtype, Hashable) and dtype in _KNOWN:
-        return _KNOWN[dtype]
-    name = _find_name(dtype)
-    if isinstance(dtype, Hashable) and len(_KNOWN) < 1000:
-        _KNOWN[dtype] = name
-    return name
-
-
-def _find_name(dtype: Any) -> str:
     if isinstance(dtype, str):
         text = dtype
     else:

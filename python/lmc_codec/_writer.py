@@ -28,19 +28,21 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from ._types import Level, Progress
 
 PIECE = 8 << 20
-SMALL, JOINED = 16 << 10, 1 << 20  #: arrays of at most SMALL bytes are written together, some JOINED bytes at once
+SMALL, JOINED = 16 << 10, 120 << 10  #: arrays of at most SMALL bytes are written together, some JOINED at once: malloc maps more anew each time
 
 
 def safetensors_header(arrays: Mapping[str, _arrays.Array], metadata: Mapping[str, str] | None) -> bytes:
     """The header that safetensors writes for these arrays, in this order."""
     import json
 
-    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    rows = [] if metadata is None else [f'"__metadata__":{encode(dict(metadata))}']
     at = 0
     for name, x in arrays.items():
-        header[name] = {"dtype": x.dtype or "U8", "shape": list(x.shape), "data_offsets": [at, at + x.nbytes]}
-        at += x.nbytes
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        shape, end = ",".join(map(str, x.shape)), at + x.nbytes
+        rows.append(f'{encode(name)}:{{"dtype":"{x.dtype or "U8"}","shape":[{shape}],"data_offsets":[{at},{end}]}}')
+        at = end
+    text = f"{{{','.join(rows)}}}".encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
@@ -228,7 +230,8 @@ class Writer:
             if "__metadata__" in described:
                 raise ValueError("'__metadata__' cannot be the name of a tensor")
             # the order of safetensors: wide dtypes first, then by name
-            ordered = dict(sorted(described.items(), key=lambda x: (_arrays.order(x[1].dtype or "U8"), x[0].encode())))
+            names = sorted(sorted(described), key=lambda name: _arrays.order(described[name].dtype or "U8"))
+            ordered = {name: described[name] for name in names}
             header = safetensors_header(ordered, metadata)
             rows, at = [], len(header)
             for name, x in ordered.items():

@@ -140,6 +140,18 @@ def test_numpy(tmp_path):
         lmc_codec.numpy.save_file({"a": arrays["a"].T}, tmp_path / "c")
 
 
+def test_the_header_is_that_of_safetensors():
+    """Order, names and shapes of all kinds, also of many small arrays, which are written together."""
+    names = ['a"b', "c\\d/e", "line\nfeed\t\x01\x7f", "é漢😀\u2028", "", "z", "\uffff", "\U00010000", *map(str, range(300))]
+    rng, dtypes = np.random.default_rng(3), ("f2", "f4", "u1", "i8", "?")
+    arrays = {name: rng.integers(0, 2, rng.integers(0, 40, i % 4)).astype(dtypes[i % 5]) for i, name in enumerate(names)}
+    for metadata in (None, {}, {'k"': "é\n"}):
+        want = safetensors.numpy.save(arrays, metadata)
+        with lmc_codec.open(lmc_codec.numpy.save(arrays, metadata)) as r:
+            (file,) = r.files
+            assert bytes(r.read(file.path, 0, file.size)) == want
+
+
 def test_refusals(tmp_path):
     """The same kinds of errors."""
     t = torch.zeros(3, 4)
