@@ -1382,7 +1382,6 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* Stores the low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -2409,8 +2408,8 @@ LMC__INLINE void lmc__store_high_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vge
 
 /* == kernels/vec_avx2.h ======================================================================== */
 
-/* The basic operations of the AVX2 tier, on vectors of 32 bytes. Comments are as in vec_neon.h: r
- * is the result. Most instructions work within each half of 16 bytes; comments name the others.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. What has no comment, or says r, is
+ * as in vec_neon.h. Most instructions work within each half of 16 bytes; comments name the others.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
@@ -2459,7 +2458,6 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 
 #if LMC__AVX2_TEXT
-/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
@@ -2497,7 +2495,6 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
-/* r[i] = v. */
 LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
 
 #if LMC__X86
@@ -2629,7 +2626,6 @@ LMC__INLINE_AVX2 uint64_t lmc__to_bits_avx2(const __m256i one[2])
 }
 
 #ifndef LMC_NO_ENCODER
-/* r[i] = v[i] - w[i]. */
 LMC__INLINE_AVX2 __m256i lmc__subtract_avx2(__m256i v, __m256i w) { return _mm256_sub_epi8(v, w); }
 
 /* Bit 7 of r[i] = bit `bit` of v[i], by a shift of 16-bit lanes. A neighbour's bits come only below
@@ -2747,13 +2743,11 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
-/* The basic operations of the AVX-512 tier, on vectors of 64 bytes; comments as in vec_avx2.h. */
-/* load: r[i] = p[i]. store: the inverse. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes; else as in vec_avx2.h. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
 #ifndef LMC_NO_ENCODER
-/* As lmc__load_once_avx2. */
 LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 {
     __m512i v = _mm512_loadu_si512(p);
@@ -2764,7 +2758,6 @@ LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 }
 #endif
 
-/* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
@@ -4682,7 +4675,6 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* A step of 64 elements, of which n count. */
 LMC__INLINE_VEC void LMC__VEC(flatten64)(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
                                          lmc__vector first, unsigned depth)
 {
@@ -14845,7 +14837,6 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
-/* Takes a number as `size` bytes, little-endian. */
 static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
 {
     uint8_t bytes[8];
@@ -15341,7 +15332,6 @@ typedef struct lmc__coder {
 } lmc__coder;
 #define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
-/* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel,
                             const lmc_allocator *allocator)
 {
@@ -16096,7 +16086,6 @@ static void lmc__init_listing(lmc__listing *l, const lmc_allocator *allocator)
     lmc__init_buffer(&l->paths.table, allocator);
 }
 
-/* Adds a stream without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
     LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
@@ -16169,7 +16158,6 @@ static lmc_tensor_hints lmc__hints_of(const lmc__listed_file *f, const lmc_tenso
 {
     return lmc__hints_at(&f->hints, t ? (size_t)(t - f->file.tensors) : 0);
 }
-/* The quantiser of tensor t, or NULL. */
 static const lmc__quant_params *lmc__quant_of(const lmc__listed_file *f, const lmc_tensor *t)
 {
     return lmc__get_quant_params(lmc__hints_of(f, t).quantizer);
@@ -16971,7 +16959,6 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Writes a RUN body. */
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 {
     int64_t last = -1;
@@ -17080,7 +17067,6 @@ LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const
     return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
-/* Size of a file's facts before its fingerprints. */
 static size_t lmc__facts_head_size(const lmc_file *file)
 {
     return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
@@ -17402,7 +17388,6 @@ static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *
 {
     return o->base->get_file(o->base->user, item->file_number);
 }
-/* Size of the item, in bytes. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
@@ -18342,7 +18327,6 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
             (w->dtype != LMC_AUTO || w->run.prediction != LMC__PREDICT_ZERO));
 }
 
-/* Whether a run of several tensors ends after t. */
 static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
     return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
@@ -20517,7 +20501,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The caller's limit on the bytes of the index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
@@ -21068,7 +21051,6 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     return LMC_OK;
 }
 
-/* Whether whole files and tensors are checked: not in salvage, and not if the caller skips this. */
 static int lmc__checks_fingerprints(const lmc_reader *r)
 {
     return !r->options.skip_fingerprints && !r->is_salvage;

@@ -749,7 +749,6 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* Stores the low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -1483,8 +1482,8 @@ LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
 
 /* == kernels/vec_avx2.h ======================================================================== */
 
-/* The basic operations of the AVX2 tier, on vectors of 32 bytes. Comments are as in vec_neon.h: r
- * is the result. Most instructions work within each half of 16 bytes; comments name the others.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. What has no comment, or says r, is
+ * as in vec_neon.h. Most instructions work within each half of 16 bytes; comments name the others.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
@@ -1533,7 +1532,6 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 
 #if LMC__AVX2_TEXT
-/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
@@ -1557,7 +1555,6 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
-/* r[i] = v. */
 LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
 
 #if LMC__X86
@@ -1729,12 +1726,10 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
-/* The basic operations of the AVX-512 tier, on vectors of 64 bytes; comments as in vec_avx2.h. */
-/* load: r[i] = p[i]. store: the inverse. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes; else as in vec_avx2.h. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
-/* r[i] = v. */
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by

@@ -134,7 +134,6 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* A step of 64 elements, of which n count. */
 LMC__INLINE_VEC void LMC__VEC(flatten64)(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
                                          lmc__vector first, unsigned depth)
 {

@@ -4,8 +4,8 @@
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
 
-/* The basic operations of the AVX2 tier, on vectors of 32 bytes. Comments are as in vec_neon.h: r
- * is the result. Most instructions work within each half of 16 bytes; comments name the others.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. What has no comment, or says r, is
+ * as in vec_neon.h. Most instructions work within each half of 16 bytes; comments name the others.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
@@ -54,7 +54,6 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 
 #if LMC__AVX2_TEXT
-/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
@@ -92,7 +91,6 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
-/* r[i] = v. */
 LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
 
 #if LMC__X86
@@ -224,7 +222,6 @@ LMC__INLINE_AVX2 uint64_t lmc__to_bits_avx2(const __m256i one[2])
 }
 
 #ifndef LMC_NO_ENCODER
-/* r[i] = v[i] - w[i]. */
 LMC__INLINE_AVX2 __m256i lmc__subtract_avx2(__m256i v, __m256i w) { return _mm256_sub_epi8(v, w); }
 
 /* Bit 7 of r[i] = bit `bit` of v[i], by a shift of 16-bit lanes. A neighbour's bits come only below

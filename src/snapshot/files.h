@@ -68,7 +68,6 @@ static void lmc__init_listing(lmc__listing *l, const lmc_allocator *allocator)
     lmc__init_buffer(&l->paths.table, allocator);
 }
 
-/* Adds a stream without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
     LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
@@ -141,7 +140,6 @@ static lmc_tensor_hints lmc__hints_of(const lmc__listed_file *f, const lmc_tenso
 {
     return lmc__hints_at(&f->hints, t ? (size_t)(t - f->file.tensors) : 0);
 }
-/* The quantiser of tensor t, or NULL. */
 static const lmc__quant_params *lmc__quant_of(const lmc__listed_file *f, const lmc_tensor *t)
 {
     return lmc__get_quant_params(lmc__hints_of(f, t).quantizer);

@@ -87,7 +87,6 @@ typedef struct lmc__coder {
 } lmc__coder;
 #define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
-/* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel,
                             const lmc_allocator *allocator)
 {

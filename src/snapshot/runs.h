@@ -159,7 +159,6 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Writes a RUN body. */
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 {
     int64_t last = -1;

@@ -432,7 +432,6 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
             (w->dtype != LMC_AUTO || w->run.prediction != LMC__PREDICT_ZERO));
 }
 
-/* Whether a run of several tensors ends after t. */
 static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
     return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
