@@ -258,20 +258,6 @@ def shards_below_a_chain(n_shards, n_deltas, n=1000):
     return [f.done() for f in shards], [f.done() for f in [*deltas, delta_of_bytes(deltas[-1], n)]]
 
 
-def damaged_bases(n_levels, n=20, far=25):
-    """Pairs of a whole snapshot that is damaged, and its copy, a delta against the next lower pair; and a delta against the highest: (pairs, delta). The
-    copy of the lowest is whole. Decoding a block of a copy decodes `far` blocks of the next lower one, which each copy alone may do."""
-    pairs, lower = [], None
-    for i in range(n_levels):
-        damaged, path = File(), b"%d" % i
-        put_front(damaged, 6, path, damage=1)
-        copy = delta_of_far_bytes(lower, far, path=path) if lower else File()
-        if not lower: put_front(copy, 6, path)
-        pairs.append((damaged.done(), copy.done()))
-        lower = copy
-    return pairs, delta_of_bytes(lower, n).done()
-
-
 def tensors_of_far_bytes(n, n_blocks, size=60):
     """The same with tensors of one file in place of the small files."""
     f = File(own=True)

@@ -99,7 +99,8 @@ class Messages(Case):
         self.assertNotIn("is " + wanted, text)
 
     def test_a_damaged_base_hides_no_good_one(self):
-        """A damaged .lmc in a place to look, or beside its own source, is not all that is looked at."""
+        """An .lmc file with a damaged index, in a directory to search or beside its own source, does not hide a good one. One with a damaged block is an
+        error; a file that is given is preferred."""
         weights = bf16(40000)
         self.write("a.st", safetensors([("w", "BF16", [40000], weights)]))
         self.write("b.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
@@ -111,7 +112,8 @@ class Messages(Case):
             self.write("a.st.lmc", packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1:])
             for args in (("--base", "else/raw.st", "--search", "."), ("--base", ".", "--base", "else/raw.st"), (),
                          ("--no-search", "--base", "a.st.lmc", "--base", "else/raw.st")):
-                self.lmc("-t", *args, "b.st.lmc", says="a.st.lmc: is damaged" if at == 5000 else "a.st.lmc: corrupt")
+                self.lmc("-t", *args, "b.st.lmc", code=3 if at == 5000 else 0, says="a.st.lmc: corrupt")
+            self.lmc("-t", "--base", "else/raw.st", "b.st.lmc")
             self.lmc("-t", "--no-search", "--base", "a.st.lmc", "b.st.lmc", code=3)
         self.write("else/raw.st", self.read("b.st"))  # it is another base
         os.unlink(self.path("a.st"))
@@ -309,12 +311,12 @@ class Chains(Case):
         self.lmc("4.st", "--rm", "-f", "--base", "s/3.lmc")  # 4.st is no link of the chain
         self.restores("4.st.lmc", self.data[4], "--search", "s")
 
-    def test_what_stands_in_for_its_own_base(self):
-        """A damaged base is replaced by the file that it was made from, so this file must not be removed."""
+    def test_a_base_that_is_damaged(self):
+        """Of a damaged base the file that it was made from is named, and --rm leaves that."""
         self.lmc("0.st")
         good = self.read("0.st.lmc")
         self.write("0.st.lmc", good[:len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1:])
-        self.lmc("0.st", "--rm", "--base", "0.st.lmc", "-o", "again.lmc", code=1, says="is needed to restore the base 0.st.lmc")
+        self.lmc("0.st", "--rm", "--base", "0.st.lmc", "-o", "again.lmc", code=3, says="0.st: may be what 0.st.lmc was made from")
         self.assertEqual(self.read("0.st"), self.data[0])
         self.assertFalse(os.path.exists(self.path("again.lmc")))
 
@@ -322,25 +324,35 @@ class Chains(Case):
         self.refuses("4.st", "-o", "x.lmc", "--base", "s", code=2, says="is a directory of snapshots; name the one")
 
     def test_a_good_copy_of_a_damaged_base(self):
-        """A damaged copy of the base hid a good copy."""
+        """A base with a damaged block is an error, which names a copy; one with a damaged index does not hide a copy."""
         for link in (0, 2):  # a whole snapshot, and a delta
-            good = self.read("s/%d.lmc" % link)
+            name = "s/%d.lmc" % link
+            good = self.read(name)
             self.write("good/copy.lmc", good)
             for at in (len(good) // 2, len(good) - 150):  # of a block, and of the index
-                self.write("s/%d.lmc" % link, good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
-                self.refuses("-t", "s/3.lmc", code=3, says="s/%d.lmc: " % link)
-                for args in (("--search", "good"), ("--base", "good"), ("--base", "s/%d.lmc" % link, "--base", "good/copy.lmc"),
-                             ("--base", "s/%d.lmc" % link, "--search", "good")):
+                self.write(name, good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+                self.refuses("-t", "s/3.lmc", code=3, says=name + ": ")
+                for args in (("--search", "good"), ("--base", "good"), ("--base", "good/copy.lmc", "--base", "s/1.lmc"), ("--search", "good", "--search", "s")):
                     self.lmc("-d", "-f", "-o", "out", "s/3.lmc", *args, says="")
                     self.assertEqual(self.read("out"), self.data[3])
-                if link == 0 and at == len(good) // 2:
-                    self.lmc("-t", "s/3.lmc", "--base", "s/%d.lmc" % link, "--search", "good",
-                             says="s/%d.lmc: is damaged: corrupt: a checksum does not match; use another copy; its copy good/copy.lmc is read" % link)
-                shutil.copy(self.path("good/copy.lmc"), self.path("s/z.lmc"))  # found without being named
-                self.lmc("-t", "s/3.lmc", says="")
+                shutil.copy(self.path("good/copy.lmc"), self.path("s/z.lmc"))
+                for args, copy in (((), "s/z.lmc"), (("--no-search", "--base", name, "--base", "good/copy.lmc", "--search", "s"), "good/copy.lmc")):
+                    if at == len(good) // 2:
+                        says = "%s: has the same content as %s by its index: put it in that place, or name it with --base" % (copy, name)
+                        self.refuses("-t", "s/3.lmc", *args, code=3, says=says)
+                    else:
+                        self.lmc("-t", "s/3.lmc", *args, says="")
                 os.unlink(self.path("s/z.lmc"))
-            self.write("s/%d.lmc" % link, good)
+            self.write(name, good)
             os.unlink(self.path("good/copy.lmc"))
+
+    def test_a_damaged_base_of_several_inputs(self):
+        """The second input was said to be unreadable."""
+        good = self.read("s/0.lmc")
+        self.write("bad.lmc", good[:len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1:])
+        p = self.lmc("1.st", "2.st", "--no-search", "--base", "bad.lmc", code=3)
+        self.assertIn("bad.lmc: is damaged, as was said before", p.stderr.decode())
+        self.assertNotIn("2.st: ", p.stderr.decode())
 
     def test_damaged_and_foreign_files_beside_it(self):
         data = bytearray(self.read("s/0.lmc"))
@@ -470,7 +482,7 @@ class Ways(Case):
                     self.lmc("-t", *told, "--no-search", "--base", "wrong/" + name, code=4, says="needs the base", stdin=self.read("d.lmc"))
 
     def test_the_source_of_a_damaged_base(self):
-        """The file beside a damaged base from which the base was made with --opaque was not read in its place."""
+        """The file beside a damaged base from which the base was made, also with --opaque, is named, and can be its base."""
         for how in self.HOW:
             self.write("a.npy", self.old["a.npy"])
             self.lmc("-q", "-f", *how, "a.npy")
@@ -479,7 +491,8 @@ class Ways(Case):
             data = bytearray(self.read("a.npy.lmc"))
             data[len(data) // 2] ^= 1
             self.write("a.npy.lmc", data)
-            self.lmc("-df", "d.lmc", "-o", "out", says="its copy a.npy is read instead")
+            self.refuses("-t", "d.lmc", code=3, says="a.npy: may be what a.npy.lmc was made from: name it with --base")
+            self.lmc("-df", "d.lmc", "-o", "out", "--base", "a.npy", says="")
             self.assertEqual(self.read("out"), self.new["a.npy"])
 
     def test_a_base_is_read_again_only_if_need_be(self):

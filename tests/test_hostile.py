@@ -158,19 +158,6 @@ class Time(Hostile):
             said = self.call(*verb, "-T1", *self.write_chain(*hostile.shards_below_a_chain(n, n)), seconds=seconds, code=1)[1]
             self.assertIn(b"exceeds a limit of work", said)
 
-    def test_copies_of_damaged_bases(self):
-        """A copy that is read instead of a damaged base had its own limit, and so on down the chain. And a limit counted as damage: the next copy was
-        read, which was damaged, and the message said to use another one."""
-        pairs, top = hostile.damaged_bases(7)
-        for i, pair in enumerate(pairs):
-            for kind, data in zip(("damaged", "copy"), pair): self.write("%s%d.lmc" % (kind, i), data)
-        self.write("top.lmc", top)
-        for verb in ("-t",), ("verify",), ("rebase", "--onto", "none", "-o", "o"):
-            said = self.call(*verb, "-T1", "top.lmc", code=1)[1].decode()
-            self.assertIn("damaged6.lmc: is damaged: corrupt: a checksum does not match; use another copy; its copy copy6.lmc is read instead", said)
-            self.assertRegex(said, r"copy\d\.lmc: exceeds a limit of work")
-            self.assertNotIn("damaged: exceeds", said)
-
     def test_tensors_of_a_byte_in_any_order(self):
         self.write("a.lmc", hostile.tensors_of_one_byte(1 << 14, 8))
         self.write("b.lmc", hostile.segments_of_one_byte(100, 1))

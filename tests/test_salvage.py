@@ -243,7 +243,8 @@ class Salvage(Case):
                 self.assertLessEqual(report["bytes_lost"], 1 << 19)
                 self.assertEqual(sum(t["state"] == "intact" for t in report["files"][0]["tensors"]), 1)
             self.write("copy/%s.lmc" % name, good)
-            self.check(self.salvage(delta, "--search", "c", "--search", "copy"), want)
+            self.check(self.salvage(delta, "--search", "c", "--search", "copy", code=3, says="copy/%s.lmc: has the same content as c/%s.lmc" % (name, name)), want)
+            self.check(self.salvage(delta, "--search", "copy", "--search", "c"), want)
             os.remove(self.path("c/%s.lmc" % name))
             self.write("c/%s.lmc" % name, good)
 

@@ -96,9 +96,9 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct opt
 
 /* Options to open the archive with that base or NULL. Whatever decodes one snapshot for another one
  * must have one limit of work with it (spec R9-5), or the limits multiply. The library sees this
- * only of readers that lend to each other, not of a copy of a damaged base, or of shards that are
- * one base. So all readers borrow, if not from their base's reader, from a lender that all->bases
- * have. They are used by one thread at a time. */
+ * only of readers that lend to each other, not of shards that are one base. So all readers borrow,
+ * if not from their base's reader, from a lender that all->bases have. They are used by one thread
+ * at a time. */
 lmc_reader_options options_of_reader(const struct archive *a, const lmc_base *base);
 
 /* base: NULL if the snapshot is no delta, or is only listed. try_... reports nothing. */

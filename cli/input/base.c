@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: MIT */
+/* base.c - the content of one base: files, views of files, or a snapshot
+ * SPDX-License-Identifier: MIT
+ *
+ * It opens, identifies and reads the one base that it is given. Which base that is, find_base.c
+ * decides; what is below a delta, chain.c.
+ */
 #include "base.h"
 
 #include "../format/print.h"
@@ -27,6 +32,17 @@ static void forget_base_files(struct base *b)
 static struct base *next_view(const struct base *b, const struct base *view)
 {
     return view == b ? b->views : view->next;
+}
+
+int have_same_tensors(const lmc_file *a, const lmc_file *b)
+{
+    if (a->kind != b->kind || a->size != b->size || a->n_tensors != b->n_tensors) return 0;
+    for (size_t i = 0; i < a->n_tensors; i++)
+        if (a->tensors[i].offset != b->tensors[i].offset ||
+            strcmp(a->tensors[i].name, b->tensors[i].name) != 0 ||
+            !is_same_kind(&a->tensors[i], &b->tensors[i]))
+            return 0;
+    return 1;
 }
 
 /* Takes the fingerprints from another view of the base that finds the same tensors in the file. */
@@ -75,7 +91,7 @@ static struct base_file *add_base_file(struct base *b, const char *path, char *f
                                        const struct stat *st)
 {
     struct base_file *f =
-        (struct base_file *)append(&b->files, &b->n_files, &b->room, sizeof *b->files);
+        (struct base_file *)append(&b->files, &b->n_files, &b->cap, sizeof *b->files);
     f->file.path = f->path = copy_text(path);
     f->full = full;
     f->st = *st;
@@ -206,39 +222,102 @@ static const lmc_file *get_archive_file(void *user, size_t number)
     return lmc_reader_get_file(((struct base *)user)->archive.reader, number);
 }
 
+/* lmc salvage: reads the intact blocks of b, which cannot be read otherwise. Lost bytes:
+ * LMC_ERR_BASE_WRONG, as for a wrong base. */
+static enum lmc_status read_intact(struct base *b, size_t number, uint64_t offset, void *dst,
+                                   size_t size)
+{
+    const lmc_base found = lmc_reader_base(lmc_salvage_reader(b->salvage));
+    const enum lmc_status status = found.read(found.user, number, offset, dst, size);
+    return status == LMC_OK || status == LMC_ERR_MEMORY || status == LMC_ERR_LIMIT
+               ? status
+               : LMC_ERR_BASE_WRONG;
+}
+
+static void open_salvage_of(struct base *b)
+{
+    const lmc_source source = source_of_archive(&b->archive);
+    const lmc_reader_options options =
+        options_of_reader(&b->archive, b->below ? &b->below->source : NULL);
+    if (lmc_salvage_open(&b->salvage, &source, &options) != LMC_OK) b->state = BASE_DAMAGED;
+}
+
 static enum lmc_status read_archive_file(void *user, size_t number, uint64_t offset, void *dst,
                                          size_t size)
 {
     struct base *b = (struct base *)user;
-    if (b->replica.is_made)
+    const lmc_base files = lmc_reader_base(b->archive.reader);
+    const int is_partial = b->all->is_partial;
+    if (b->replica.starts)
         return read_replica(&b->replica, number, offset, dst, size, &b->all->code);
-    if (b->is_damaged) return read_instead(b, number, offset, dst, size);
-    enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
-    if (status == LMC_OK) return LMC_OK;
-    const int is_below = status == LMC_ERR_READ || status == LMC_ERR_BASE_WRONG;
-    if (status != LMC_ERR_LIMIT && status != LMC_ERR_MEMORY && (!is_below || b->archive.error)) {
-        /* b itself is damaged, not its own base */
-        b->is_damaged = 1;
-        b->instead = b->is_subject ? NULL : find_instead(b);
-    }
-    if (b->instead) {
-        say(b->name, "is damaged: %s; its copy %.300s is read instead", lmc_status_text(status),
-            b->instead->name);
-        b->instead->is_used = 1;
-        return read_instead(b, number, offset, dst, size);
-    }
-    if (b->all->is_partial && status == LMC_ERR_LIMIT) return status; /* it is not damaged */
-    if (b->all->is_partial) return read_intact(b, status, number, offset, dst, size);
-    b->all->code = fail_damage(&b->archive, status, number, offset);
-    return LMC_ERR_READ;
+    if (b->salvage) return read_intact(b, number, offset, dst, size);
+    if (b->state != BASE_DAMAGED) {
+        const enum lmc_status status = files.read(files.user, number, offset, dst, size);
+        if (status == LMC_OK) return LMC_OK;
+        if (is_partial && status == LMC_ERR_LIMIT) return status; /* it is not damaged */
+        const int is_below = status == LMC_ERR_READ || status == LMC_ERR_BASE_WRONG;
+        const int is_damaged = status != LMC_ERR_LIMIT && status != LMC_ERR_MEMORY &&
+                               (!is_below || b->archive.error); /* b itself, not its own base */
+        if (is_partial) open_salvage_of(b);
+        else b->all->code = fail_damage(&b->archive, status, number, offset);
+        if (is_damaged && b->salvage)
+            say(b->name,
+                "is damaged: %s; tensors that depend only on its intact blocks are recovered",
+                lmc_status_text(status));
+        if (is_damaged) name_copy(b);
+        if (is_damaged && !is_partial) b->state = BASE_DAMAGED;
+        if (b->salvage) return read_intact(b, number, offset, dst, size);
+    } else if (b->all->code == CODE_OK) b->all->code = CODE_CORRUPT;
+    return is_partial ? LMC_ERR_BASE_WRONG : LMC_ERR_READ;
 }
 
-/* -- finding the right base -- */
+static int open_again(struct archive *a)
+{
+    struct stat st;
+    if (a->fd >= 0) return CODE_OK;
+    a->fd = open_file(AT_FDCWD, a->name, O_RDONLY);
+    if (a->fd < 0 || fstat(a->fd, &st) != 0) return fail_errno(a->name, errno, "cannot open it");
+    return same_state(&st, &a->st) ? CODE_OK : fail_changed(a->name);
+}
+
+int make_ready(struct base *b, struct base *below)
+{
+    int code = CODE_OK;
+    b->below = below;
+    if (is_snapshot(b)) {
+        code = open_again(&b->archive);
+        if (below) b->archive.lender = is_snapshot(below) ? below->archive.reader : NULL;
+        if (code == CODE_OK && (below || !b->archive.reader))
+            code = read_archive_index(&b->archive, below ? &below->source : NULL);
+        if (code != CODE_OK) return code;
+        b->source.n_files = snapshot_info(b->archive.reader).n_files;
+        b->source.get_file = get_archive_file;
+        b->source.read = read_archive_file;
+        b->source.user = b;
+    }
+    b->state = BASE_READY;
+    return CODE_OK;
+}
+
+void put_away(struct base *b)
+{
+    free_replica(&b->replica);
+    lmc_salvage_free(b->salvage);
+    b->salvage = NULL;
+    close_archive(&b->archive);
+    b->archive.reader = b->archive.lender = NULL;
+    b->archive.fd = -1;
+    if (b->state == BASE_READY) b->state = BASE_IDENTIFIED;
+}
+
+/* -- opening and identifying -- */
 
 int open_base(struct base *b, const struct options *o)
 {
     struct stat st;
-    int fd;
+    int fd, is_archive = 0;
+    if (b->state == BASE_DAMAGED)
+        return fail(CODE_CORRUPT, b->name, "is damaged, as was said before");
     if (b->state >= BASE_OPEN) return CODE_OK;
     if (stat(b->name, &st) != 0)
         return fail(CODE_BASE, b->name, "the base cannot be opened: %s%s", strerror(errno),
@@ -251,24 +330,21 @@ int open_base(struct base *b, const struct options *o)
         fd = open_file(AT_FDCWD, b->name, O_RDONLY);
         if (fd < 0)
             return fail(CODE_BASE, b->name, "the base cannot be opened: %s", error_text(errno));
-        b->is_archive = begins_as_snapshot(fd, &error) || has_suffix(b->name);
+        is_archive = begins_as_snapshot(fd, &error) || has_suffix(b->name);
         close(fd);
         if (error) return fail(CODE_ERROR, b->name, "the base cannot be read: %s", strerror(error));
     }
-    if (b->is_archive || !b->is_target) {
-        int code = b->is_archive ? open_archive_file(&b->archive, b->name, o)
-                                 : check_finished(b->name, CODE_BASE);
-        if (code != CODE_OK) return code;
-    }
-    b->state = BASE_OPEN;
-    return CODE_OK;
+    const int code = is_archive ? open_archive_file(&b->archive, b->name, o)
+                                : check_finished(b->name, CODE_BASE);
+    if (code == CODE_OK) b->state = BASE_OPEN;
+    return code;
 }
 
 int identify_base_as(struct base *b, int is_strict, const struct options *o)
 {
     int code = open_base(b, o);
     if (code != CODE_OK || b->state >= BASE_IDENTIFIED) return code;
-    if (!b->is_archive) return take_base_files(b, 1, is_strict, o);
+    if (!is_snapshot(b)) return take_base_files(b, 1, is_strict, o);
     code = read_archive_index(&b->archive, NULL);
     if (code != CODE_OK) return code;
     snapshot_fingerprint(b->archive.reader, b->fingerprint);
@@ -451,144 +527,6 @@ struct base *find_other_view(struct base *b, struct archive *delta, const struct
     return view;
 }
 
-/* -- making a base ready -- */
-
-/* The base of an open delta. */
-static int find_next(struct archive *a, struct base **base, const struct options *o)
-{
-    char *made_with = NULL;
-    int code;
-    o->bases->code = CODE_OK;
-    *base = find_base(a, o, &code);
-    if (code != CODE_OK || *base) return code;
-    if (a->fd >= 0 && !a->reader) code = read_archive_index(a, NULL);
-    if (a->reader) made_with = copy_metadata(a, BASE_KEY);
-    if (code == CODE_OK) code = fail_base(a->name, a->wanted, made_with, o);
-    free(made_with);
-    return code;
-}
-
-/* Closes what a link has open, while the link is not needed. */
-static void put_away(struct base *b)
-{
-    free_replica(&b->replica);
-    forget_intact(b);
-    close_archive(&b->archive);
-    b->archive.reader = b->archive.lender = NULL;
-    b->archive.fd = -1;
-    b->state = BASE_IDENTIFIED;
-}
-
-static int open_again(struct archive *a)
-{
-    struct stat st;
-    if (a->fd >= 0) return CODE_OK;
-    a->fd = open_file(AT_FDCWD, a->name, O_RDONLY);
-    if (a->fd < 0 || fstat(a->fd, &st) != 0) return fail_errno(a->name, errno, "cannot open it");
-    return same_state(&st, &a->st) ? CODE_OK : fail_changed(a->name);
-}
-
-/* Restores b to a scratch file, so that reading b does not read the links below it any more. Closes
- * only links of this walk: other links may be in use by other deltas. */
-static int replace_links(struct base *b)
-{
-    int code = make_replica(&b->replica, &b->archive);
-    if (code != CODE_OK) return code;
-    b->archive.lender = NULL;
-    code = read_archive_index(&b->archive, NULL);
-    for (struct base *link = b->below; link && link->is_visited && link->is_archive;
-         link = link->below) {
-        const int is_last = link->replica.is_made;
-        put_away(link);
-        if (is_last) break;
-    }
-    b->n_links = 0;
-    return code;
-}
-
-/* Prepares an identified link. below: its base, which is ready; NULL: it needs none. */
-static int prepare_link(struct base *b, struct base *below)
-{
-    int code = CODE_OK;
-    b->below = below;
-    b->n_links = below ? below->n_links + 1 : 0;
-    if (b->is_archive) {
-        code = open_again(&b->archive);
-        if (below) b->archive.lender = below->is_archive ? below->archive.reader : NULL;
-        if (code == CODE_OK && (below || !b->archive.reader))
-            code = read_archive_index(&b->archive, below ? &below->source : NULL);
-        if (code == CODE_OK && b->n_links > MAX_LINKS) code = replace_links(b);
-        if (code != CODE_OK) return code;
-        b->by_reader = lmc_reader_base(b->archive.reader);
-        b->source.n_files = snapshot_info(b->archive.reader).n_files;
-        b->source.get_file = get_archive_file;
-        b->source.read = read_archive_file;
-        b->source.user = b;
-    }
-    b->state = BASE_READY;
-    return CODE_OK;
-}
-
-/* The links on the way down. */
-struct walked {
-    struct base **list;
-    size_t n, room;
-};
-
-static void add_walked(struct walked *l, struct base *b)
-{
-    *(struct base **)append(&l->list, &l->n, &l->room, sizeof *l->list) = b;
-    b->is_visited = 1;
-    if (l->n > MAX_LINKS && b->is_archive) put_away(b);
-}
-
-/* Walks down to a link that is ready (*ready), or that needs no base (*ready is NULL). */
-static int walk_down(struct walked *l, struct base *b, struct base **ready, const struct options *o)
-{
-    for (;;) {
-        struct base *next = NULL;
-        int code = identify_base(b, o);
-        *ready = b->state == BASE_READY ? b : NULL;
-        if (code != CODE_OK || *ready) return code;
-        if (b->is_visited)
-            return fail(CODE_BASE, b->name, "is a delta that needs itself: the bases form a loop");
-        if (b->is_archive && b->archive.is_delta) {
-            b->is_visited = 1; /* find_base() prefers others */
-            code = find_next(&b->archive, &next, o);
-        }
-        add_walked(l, b);
-        if (code != CODE_OK || !next) return code;
-        b = next;
-    }
-}
-
-int prepare_base(struct base *b, const struct options *o)
-{
-    struct base *ready;
-    struct walked l = {0};
-    int code = walk_down(&l, b, &ready, o);
-    for (size_t i = l.n; i && i-- && code == CODE_OK; ready = l.list[i])
-        code = prepare_link(l.list[i], ready);
-    for (size_t i = 0; i < l.n; i++) l.list[i]->is_visited = 0;
-    free((void *)l.list);
-    return code;
-}
-
-int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o)
-{
-    struct base *b;
-    int code;
-    *base = NULL;
-    o->bases->code = CODE_OK;
-    if (!a->is_delta || o->bases->is_off) return CODE_OK;
-    code = find_next(a, &b, o);
-    if (code == CODE_OK) code = prepare_base(b, o);
-    if (code != CODE_OK) return code;
-    *base = &b->source;
-    a->lender = b->is_archive ? b->archive.reader : NULL;
-    return CODE_OK;
-}
-
 /* -- files that are read as if they were a snapshot -- */
 
 /* Whether the file may be something other than a snapshot. */
@@ -644,14 +582,6 @@ int protect_plain(const struct base *p, const char *output)
 
 /* -- all bases -- */
 
-char *describe_base(const uint8_t *wanted, const char *made_with)
-{
-    char text[2 * SHORT_FINGERPRINT + 1];
-    format_hex(text, wanted, SHORT_FINGERPRINT);
-    return made_with ? format_text("%s (named '%.200s' when this delta was made)", text, made_with)
-                     : copy_string(text, sizeof text - 1);
-}
-
 char *name_base(const struct base *b)
 {
     char *path = copy_without_slashes(b->name);
@@ -661,79 +591,26 @@ char *name_base(const struct base *b)
     return name;
 }
 
-int choose_base(const struct base **base, const struct options *o)
-{
-    struct base *first = o->bases->n ? &o->bases->list[0] : NULL;
-    int code = CODE_OK;
-    if (first && contains_snapshots(first->name, 1))
-        return fail(CODE_USAGE, first->name,
-                    "is a directory of snapshots; name the one that this is to be coded against");
-    if (first) {
-        first->is_used = 1;
-        code = prepare_base(first, o);
-    }
-    o->bases->code = CODE_OK;
-    *base = o->bases->n && code == CODE_OK ? &o->bases->list[0] : NULL;
-    return code;
-}
-
-/* The read_at of a source in memory: what was read of a pipe. */
-static enum lmc_status read_from_head(void *user, uint64_t offset, void *dst, size_t size)
-{
-    const struct source *s = (const struct source *)user;
-    memcpy(dst, s->head + offset, size);
-    return LMC_OK;
-}
-
-/* Reads the sections of a pipe that come before its first run, for the tables of its files (F-5).
- * They are read as a snapshot that was cut there. */
-static int read_beginning(struct archive *a, struct source *s)
-{
-    lmc_source source = {read_from_head, s, 0, {0, 0}};
-    lmc_snapshot_extent extent;
-    int code = CODE_OK;
-    do {
-        source.size = s->head_size;
-        if (lmc_snapshot_measure(&source, &extent) != LMC_ERR_TRUNCATED || extent.runs_offset)
-            break;
-        /* in steps, as the size may be false */
-        code = read_head(
-            s, (size_t)(extent.wanted < 2 * source.size ? extent.wanted : 2 * source.size));
-    } while (code == CODE_OK && extent.wanted <= CONTAINER_MAX_HEADER && !s->head_ended);
-    source.size = extent.runs_offset ? extent.runs_offset : s->head_size;
-    if (code == CODE_OK && lmc_salvage_open(&a->beginning, &source, NULL) == LMC_ERR_MEMORY)
-        check_memory(NULL);
-    return code;
-}
-
-int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o)
-{
-    struct archive a = {0};
-    int code = read_head(s, LMC_HEADER_SIZE);
-    *base = NULL;
-    if (code != CODE_OK) return code;
-    memcpy(s->header, s->head, s->head_size < sizeof s->header ? s->head_size : sizeof s->header);
-    a.fd = -1;
-    if (S_ISREG(s->st.st_mode)) /* then its index, too, can help to find the base */
-        code = open_archive_of_source(&a, s, o);
-    a.name = s->name;
-    if (s->head_size < LMC_HEADER_SIZE ||
-        parse_header(s->head, s->head_size, a.wanted, &a.is_delta) != 0)
-        a.is_delta = 0; /* restoring reports the error */
-    if (code == CODE_OK && a.is_delta && a.fd < 0 && o->bases->n) code = read_beginning(&a, s);
-    if (code == CODE_OK) code = find_base_of_archive(&a, base, o);
-    close_archive(&a);
-    return code;
-}
-
 struct base *add_base(struct bases *bases, const char *name)
 {
     bases->list = (struct base *)resize(bases->list, bases->n + 1, sizeof *bases->list);
     struct base *b = &bases->list[bases->n++];
     memset(b, 0, sizeof *b);
-    b->name = name;
+    b->name = copy_text(name);
     b->all = bases;
     return b;
+}
+
+struct base *add_found(struct bases *all, const char *name)
+{
+    struct base *b = all->found;
+    while (b && strcmp(b->name, name) != 0) b = b->next;
+    if (b) return b;
+    b = (struct base *)zeroed(1, sizeof *b);
+    b->name = copy_text(name);
+    b->all = all;
+    b->next = all->found;
+    return all->found = b;
 }
 
 int check_bases(const struct options *o)
@@ -741,7 +618,7 @@ int check_bases(const struct options *o)
     int code = CODE_OK;
     for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++)
         code = check_base(&o->bases->list[i]);
-    for (const struct base *b = o->bases->found; b && code == CODE_OK; b = b->next_found)
+    for (const struct base *b = o->bases->found; b && code == CODE_OK; b = b->next)
         code = check_base(b);
     return code;
 }
@@ -756,9 +633,7 @@ void close_base(struct base *b)
     forget_base_files(b);
     free(b->files);
     free((void *)b->shards);
-    forget_intact(b);
-    if (b->is_archive) close_archive(&b->archive);
-    free_replica(&b->replica);
+    if (is_snapshot(b)) put_away(b);
 }
 
 static void close_files_of_base(struct base *b)
@@ -770,22 +645,27 @@ static void close_files_of_base(struct base *b)
 void close_files_of_bases(struct bases *bases)
 {
     for (size_t i = 0; i < bases->n; i++) close_files_of_base(&bases->list[i]);
-    for (struct base *b = bases->found; b; b = b->next_found) close_files_of_base(b);
+    for (struct base *b = bases->found; b; b = b->next) close_files_of_base(b);
+}
+
+static void free_base(struct base *b)
+{
+    close_base(b);
+    free((void *)b->name);
 }
 
 void forget_bases(struct bases *bases)
 {
     const struct bases kept = {.lender = bases->lender, .parallel = bases->parallel};
-    for (size_t i = 0; i < bases->n; i++) close_base(&bases->list[i]);
+    for (size_t i = 0; i < bases->n; i++) free_base(&bases->list[i]);
     while (bases->found) {
         struct base *b = bases->found;
-        bases->found = b->next_found;
-        close_base(b);
-        free(b->own_name);
+        bases->found = b->next;
+        free_base(b);
         free(b);
     }
     free(bases->list);
-    free_places(&bases->places);
+    free_catalog(&bases->catalog);
     free((void *)bases->search);
     free(bases->others);
     *bases = kept;

@@ -10,9 +10,20 @@
  * fingerprint, lmc reads the files in other ways, too: as plain bytes, for example. The fingerprint
  * tells which way is right, so it does no harm to try.
  *
- *   named ------------> open ----------------> identified -----------> ready
- *         open_base:         identify_base:               prepare_base:
- *         what it is         its fingerprint is known     can be read; of a delta, its base, too
+ *   named -> open -> identified -> [visited ->] ready -> [damaged]
+ *         open_base: what it is
+ *                 identify_base: its fingerprint is known
+ *                                 prepare_base: can be read; of a delta, its base, too
+ *
+ * The floors of this module; each calls only lower ones:
+ *
+ *   chain.c           down to a whole snapshot and up again; compress: which base is taken
+ *   base_messages.c   what is missing, where the chain is, what was not used
+ *   find_base.c       the search: a table of steps, each with its reason
+ *   shards.c          several snapshots that are one base
+ *   base.c            the content of one base: files, views of them, or a snapshot
+ *   catalog.c         snapshots that lie around, by their headers
+ *   replica.c         the restored files of a link
  *
  * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: they set
  * `code` in struct bases.
@@ -60,23 +71,8 @@ int list_base(struct listing *l, const char *name, const struct options *o);
 int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
                   const lmc_file **found);
 
-/* -- what is read instead of a damaged base: a copy, its source, or its intact blocks -- */
-
 /* Whether both files have the same kind, size and tensors. */
 int have_same_tensors(const lmc_file *a, const lmc_file *b);
-
-/* Returns c, or for files its view, if it can be read instead of the damaged snapshot b, and makes
- * it ready; else NULL. */
-struct base *take_instead(struct base *c, const struct base *b, const struct options *o);
-
-/* If there is no copy of a damaged base: reads its intact blocks. */
-enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
-                            void *dst, size_t size);
-void forget_intact(struct base *b);
-
-/* Reads bytes of that file of b, from b->instead or from its intact blocks. */
-enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
-                             size_t size);
 
 /* Makes b of n identified or named snapshots that need no base: they are one base together
  * (shards.c). Takes the list. */
@@ -95,9 +91,8 @@ int join_shards(struct base *b, struct base **shards, size_t n, const struct opt
 #define MAX_LINKS 64
 
 struct replica {
-    int is_made;
     int fd;           /* of the scratch file, which has no name */
-    uint64_t *starts; /* where each file of the snapshot is in it */
+    uint64_t *starts; /* where each file of the snapshot is in it; NULL: there is no replica */
 };
 
 /* Restores the snapshot. Its reader must have its base. Errors are reported. */
@@ -120,40 +115,41 @@ struct base_file {
     struct container *container; /* the parsed tensors, not identified; NULL: none */
 };
 
-enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };
+enum base_state {
+    BASE_NAMED,
+    BASE_OPEN,
+    BASE_IDENTIFIED,
+    BASE_VISITED, /* identified, and its own base is being searched (chain.c) */
+    BASE_READY,
+    BASE_DAMAGED /* a snapshot that cannot be read, which was reported */
+};
 
 struct base {
     const char *name;
-    char *own_name; /* the name, if the base was found; NULL: the caller owns the name */
-    struct base *next_found;
     struct bases *all;
+    struct base *next; /* in the list of found bases, or of the views of one base */
     enum base_state state;
-    int is_archive;       /* valid once it is open. 1: a snapshot; 0: files */
-    int is_known;         /* an intact snapshot whose fingerprint was read */
-    int is_place;         /* a directory that has snapshots in it */
-    int is_used;          /* something is coded against it */
-    int is_visited;       /* the search for its own base is going on */
-    int is_target;        /* of lmc apply, which may be half applied */
-    int is_damaged;       /* a snapshot that cannot be read */
-    int is_subject;       /* the file that the user wants checked: no copy may replace it */
-    struct base *instead; /* if it is damaged: what is read instead (stand_in.c); NULL: nothing */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    lmc_base source;    /* for the library, when ready */
-    struct base *below; /* when ready: for a delta, its own base */
+    int is_used;                               /* something is coded against it */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* all zero: not known yet */
+    lmc_base source;                           /* for the library, when ready */
+    /* a snapshot: read from the archive; or from the replica, if it has too many links below; or
+     * from what salvaging finds, if it is damaged (lmc salvage) */
     struct archive archive;
-    lmc_base by_reader;      /* for an archive: source reads from this */
-    struct replica replica;  /* or from this, if it has too many links below */
-    lmc_salvage *salvage;    /* or from this, if it is damaged (read_intact) */
-    size_t n_links;          /* links below that are read through, without this one */
-    struct base_file *files; /* of a base of files */
-    size_t n_files, room;
-    /* A list of views: the same files, each identified by the tables of a delta, or read in another
-     * way; the ways that were tried, as bits. */
-    struct base *views, *next;
-    unsigned ways;
-    struct base **shards; /* of several snapshots that are one base; else NULL */
+    struct base *below; /* when ready: for a delta, its own base */
+    struct replica replica;
+    lmc_salvage *salvage;
+    /* files; and views: the same files, each identified by the tables of a delta, or read in
+     * another way; the ways that were tried, as bits */
+    struct base_file *files;
+    size_t n_files, cap;
     struct opened opened; /* the file that is open */
+    struct base *views;
+    unsigned ways;
+    struct base **shards; /* several snapshots that are one base */
 };
+
+/* Whether an open base is a snapshot; else it has files. */
+static inline int is_snapshot(const struct base *b) { return b->archive.name != NULL; }
 
 /* Finds out whether the base is a snapshot, and whether the snapshot is a delta. */
 int open_base(struct base *b, const struct options *o);
@@ -187,20 +183,20 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct options *o);
 
 /* Finds the base of the delta by its fingerprint; NULL: there is none, or *code is an error that
- * was reported. It may open a reader for the delta. The cheapest arguments are tried first: whole
- * snapshots; then files, which must be read; then deltas, which need a base. Then come the
- * snapshots in the places, and the file beside the delta that has the name of its base. A delta
- * whose own base is being searched comes last; then prepare_base() reports a loop. */
+ * was reported. It may open a reader for the delta. A delta whose own base is being searched comes
+ * last; then prepare_base() reports a loop. */
 struct base *find_base(struct archive *delta, const struct options *o, int *code);
-
-/* Finds another copy of a damaged snapshot, or the files that it was made from, and makes it ready.
- * Searches the arguments, the places, and its own directory. NULL: there is none. */
-struct base *find_instead(struct base *b);
 
 /* Finds the base of an open file, and makes it ready. *base: NULL if the file is no delta. */
 int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o);
 
-/* Makes the base readable; for a delta, finds its own base among the arguments. */
+/* Makes an identified base readable. below: its base, which is ready; NULL: it needs none. */
+int make_ready(struct base *b, struct base *below);
+
+/* Closes what a snapshot has open, while it is not needed. */
+void put_away(struct base *b);
+
+/* Makes the base readable; for a delta, finds its own base. */
 int prepare_base(struct base *b, const struct options *o);
 
 /* A text: the fingerprint and, if known, the base's name when the delta was made. To be freed. */
@@ -216,8 +212,11 @@ int choose_base(const struct base **base, const struct options *o);
 /* Finds the base of the snapshot that begins at s; *base NULL: it is no delta. */
 int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o);
 
-/* Adds a base to the arguments. name must outlive them. Pointers to other bases become invalid. */
+/* Adds a base to the arguments. Pointers to other bases become invalid. */
 struct base *add_base(struct bases *bases, const char *name);
+
+/* The base of that name that was found, not given; adds it if it is new. */
+struct base *add_found(struct bases *bases, const char *name);
 
 /* Checks that no base has changed since it was identified. Call it before an output gets its final
  * name. */
@@ -249,6 +248,24 @@ int protect_plain(const struct base *p, const char *output);
 /* Adds a directory where bases are looked for. It must outlive the bases. */
 void add_search(struct bases *bases, const char *directory);
 
+/* Reads the fingerprint of each new argument that is an intact snapshot, and closes it. The other
+ * arguments are listed in all->others: only these are tried one by one for each link. Directories
+ * of snapshots are added to those that are searched. */
+void look_at_arguments(struct bases *all);
+
+/* Adds the snapshots in the directories to search, and in that of `name`, unless name is NULL. */
+void look_in_directories(struct bases *all, const char *name);
+
+/* Names a copy of the damaged snapshot b, or what it was made from, if such is found. */
+void name_copy(const struct base *b);
+
+/* The delta's name if it is the path of the delta's file, else NULL. The base may be beside it. */
+const char *path_of_delta(const struct archive *delta);
+
+/* The path of a file or directory beside the delta that has the name which the delta stores for its
+ * base. NULL: there is none, or it is a snapshot, which is found by its content. To be freed. */
+char *find_name_beside(struct archive *delta);
+
 /* Prints where the links of a delta's chain are, from its base down, as far as headers tell, and
  * the fingerprint of the first link that is not found. */
 void print_chain(struct archive *delta, const struct options *o);
@@ -259,8 +276,8 @@ void say_unused_bases(int all_must_be, const struct options *o);
 
 /* Checks that no base is removed as a source (NULL: none is removed) or changed by an output (NULL:
  * none), as its deltas need it. Bases are the arguments and all links found so far: so call it
- * before writing, and again when all is read. may_replace: -f was given, so the restored files may
- * replace a base of files. */
+ * when the chain is known. may_replace: -f was given, so the restored files may replace a base of
+ * files. */
 int protect_bases(const char *source, const char *output, int may_replace, const struct options *o);
 
 /* Checks that the source neither is nor contains a link that its base needs. The base is ready. */

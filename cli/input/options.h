@@ -5,19 +5,19 @@
 
 #include "../sys/platform.h"
 
-#include "places.h"
+#include "catalog.h"
 #include "../sys/tree.h"
 
 /* The arguments of --base, see base.h. */
 struct bases {
     struct base *list;
     size_t n;
-    struct base *found;   /* found in directories by their fingerprints; a linked list */
-    struct places places; /* snapshots among the arguments and in these directories */
-    size_t n_given;       /* arguments that were looked at for `places` */
-    size_t *others;       /* numbers of arguments that are no intact snapshots */
+    struct base *found;     /* found in directories by their fingerprints; a linked list */
+    struct catalog catalog; /* snapshots among the arguments and in the directories */
+    size_t n_given;         /* arguments that were looked at for candidates */
+    size_t *others;         /* numbers of arguments that are not intact snapshots */
     size_t n_others;
-    const char **search; /* --search: directories of snapshots */
+    const char **search; /* directories of snapshots: --search, and such arguments of --base */
     size_t n_search;
     int is_closed;  /* --no-search: only the arguments are tried */
     int is_off;     /* --no-base: deltas are checked without their bases */

@@ -14,7 +14,7 @@ static int touches(const char *path, const struct stat *st, int is_whole, int ma
     if (stat(b->name, &other) != 0) return 0;
     if (S_ISDIR(other.st_mode) && !b->is_used && contains_snapshots(b->name, 0)) return 0;
     return same_file(st, &other)
-               ? !may_replace || b->is_archive
+               ? !may_replace || is_snapshot(b)
                : lies_within(path, b->name) || (is_whole && lies_within(b->name, path));
 }
 
@@ -30,7 +30,7 @@ static const struct base *find_touched(const char *path, int is_whole, int may_r
         const struct base *b = &o->bases->list[i];
         if ((!only_used || b->is_used) && touches(path, &st, is_whole, may_replace, b)) return b;
     }
-    for (const struct base *b = o->bases->found; b; b = b->next_found)
+    for (const struct base *b = o->bases->found; b; b = b->next)
         if (b->is_used && touches(path, &st, is_whole, may_replace, b)) return b;
     return NULL;
 }

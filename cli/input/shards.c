@@ -34,7 +34,8 @@ int join_shards(struct base *b, struct base **shards, size_t n, const struct opt
     b->shards = shards;
     b->source.n_files = 0;
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
-        code = prepare_base(shards[i], o);
+        code = identify_base(shards[i], o);
+        if (code == CODE_OK && shards[i]->state < BASE_READY) code = make_ready(shards[i], NULL);
         b->source.n_files += shards[i]->source.n_files;
     }
     b->source.get_file = get_shard_file;

@@ -306,6 +306,6 @@ int add_snapshots(const char *verb, const struct options *o)
         if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
             return fail(CODE_ERROR, o->names[i], "is neither a file nor a directory");
     }
-    for (size_t i = 0; i < o->n_names; i++) add_base(o->bases, o->names[i])->is_subject = 1;
+    for (size_t i = 0; i < o->n_names; i++) add_base(o->bases, o->names[i]);
     return CODE_OK;
 }

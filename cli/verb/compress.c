@@ -15,9 +15,8 @@
 #include "../sys/look.h"
 #include "../sys/output.h"
 
-/* Checks that no base is removed or replaced, and that the source is no file that the base needs.
- * Call it three times: when the base is ready; when all was read, as a copy may have been read in
- * place of a damaged snapshot of the chain; and before a source is removed. */
+/* Checks that no base is removed or replaced, and that the source is not a file that the base
+ * needs. Call it when the base is ready, and before a source is removed. */
 static int protect_chain(const char *path, const char *snapshot, const struct options *o)
 {
     int code = is_dash(path) ? CODE_OK : check_source(path, o);
@@ -254,7 +253,6 @@ static int write_members(struct members *m, struct source *s, const char *path,
     for (size_t i = 0; i < m->n && code == CODE_OK; i++)
         code = s ? add_source(s, m, i, writer, &out) : add_member_of_tree(m, i, writer, &out);
     code = finish_snapshot(code, writer, &out, m, &w->info);
-    if (code == CODE_OK) code = protect_chain(path, snapshot, o);
     if (code != CODE_OK) discard_output(&out);
     w->is_useless = code == CODE_OK && base && w->info.from_base_size == 0;
     w->from = progress_done();

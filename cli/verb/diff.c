@@ -151,7 +151,7 @@ static int read_links_of(struct links *l, const struct base *b, const struct opt
     struct options quiet = *o; /* the first reading reported what is not stored */
     struct stat st;
     quiet.verbosity = 0;
-    if (b->is_archive)
+    if (is_snapshot(b))
         return read_links(l, b->archive.reader) == 0 ? CODE_OK : fail_bad_links(b->name);
     if (stat(b->name, &st) != 0) return fail_errno(b->name, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode)) return CODE_OK;

@@ -27,7 +27,7 @@ static int prepare_onto(struct base *onto, const struct archive *a, const struct
 {
     int code = prepare_base(onto, o);
     for (const struct base *b = onto; b && code == CODE_OK; b = b->below)
-        if (b->is_archive && same_file(&b->archive.st, &a->st))
+        if (is_snapshot(b) && same_file(&b->archive.st, &a->st))
             code = fail(CODE_BASE, onto->name,
                         "%s %s, which cannot be coded against it; choose another base",
                         b == onto ? "is" : "is a delta that needs", a->name);
@@ -111,7 +111,7 @@ static int open_deltas(struct base *deltas, size_t n, const struct options *o)
         struct stat st;
         const int is_file = stat(name, &st) == 0 && S_ISREG(st.st_mode);
         int code = is_file ? open_base(&deltas[i], o) : fail_foreign(name, o);
-        if (code == CODE_OK && !deltas[i].is_archive) code = fail_foreign(name, o);
+        if (code == CODE_OK && !is_snapshot(&deltas[i])) code = fail_foreign(name, o);
         if (code == CODE_OK) code = identify_base(&deltas[i], o);
         if (code == CODE_OK && !deltas[i].archive.is_delta)
             code = fail(CODE_USAGE, deltas[i].name,

@@ -477,7 +477,7 @@ static int find_salvage_base(struct salvage *s, const lmc_base **base)
     if (!b || code != CODE_OK) return CODE_OK; /* its error was reported */
     o->bases->code = CODE_OK;
     *base = &b->source;
-    s->archive.lender = b->is_archive ? b->archive.reader : NULL;
+    s->archive.lender = is_snapshot(b) ? b->archive.reader : NULL;
     if (o->verbosity == 1) /* if it is higher, find_base() says it */
         say(s->archive.name, "its base is %.300s", b->name);
     return CODE_OK;

@@ -34,8 +34,8 @@ struct verification {
     const struct options *o;
     struct node *nodes;
     size_t n;
-    struct places places; /* all files whose index was read */
-    struct node **order;  /* the same files, parents before children (except in loops) */
+    struct catalog catalog; /* all files whose index was read */
+    struct node **order;    /* the same files, parents before children (except in loops) */
     size_t n_readable;
     struct node **children;
     int code;
@@ -77,7 +77,7 @@ static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, vo
                                   size_t size)
 {
     struct stage *stage = (struct stage *)user;
-    return stage->copy.is_made
+    return stage->copy.starts
                ? read_replica(&stage->copy, number, offset, dst, size, &stage->o->bases->code)
                : read_second_look(&stage->again, number, offset, dst, size);
 }
@@ -130,7 +130,7 @@ static void read_node(struct verification *v, struct node *node)
         node->is_delta = a.is_delta;
         node->made_with = copy_metadata(&a, BASE_KEY);
         v->order[v->n_readable++] = node;
-        add_place(&v->places, node->name, 1, (size_t)(node - v->nodes));
+        enter_snapshot(&v->catalog, node->name, 1, (size_t)(node - v->nodes));
     }
     close_archive(&a);
     if (code != CODE_OK && v->o->json) print_verdict(node->name, code, 0);
@@ -142,7 +142,8 @@ static void read_node(struct verification *v, struct node *node)
 static struct node *find_parent(struct verification *v, const struct node *node)
 {
     size_t n;
-    const struct place_entry *e = node->is_delta ? find_places(&v->places, node->wanted, &n) : NULL;
+    const struct catalog_entry *e =
+        node->is_delta ? find_entries(&v->catalog, node->wanted, &n) : NULL;
     return e && (e->depth < node->depth || node->depth == UINT32_MAX) ? &v->nodes[e->number] : NULL;
 }
 
@@ -164,9 +165,9 @@ static void build_forest(struct verification *v)
     int code = CODE_OK;
     size_t n = 0;
     for (size_t i = 0; i < v->n; i++) read_node(v, &v->nodes[i]);
-    (void)find_places(&v->places, v->nodes->wanted, &n); /* only to measure the depths */
-    for (size_t i = 0; i < v->places.n; i++)
-        v->nodes[v->places.list[i].number].depth = v->places.list[i].depth;
+    (void)find_entries(&v->catalog, v->nodes->wanted, &n); /* only to measure the depths */
+    for (size_t i = 0; i < v->catalog.n; i++)
+        v->nodes[v->catalog.list[i].number].depth = v->catalog.list[i].depth;
     if (v->n_readable) qsort((void *)v->order, v->n_readable, sizeof *v->order, compare_depths);
     for (size_t i = 0; i < v->n_readable; i++) {
         struct node *const node = v->order[i];
@@ -264,7 +265,8 @@ static int restore_node(struct verification *v, const struct node *node, const l
     init_second_look(&stage->again, &s, base, v->o);
     if (code == CODE_OK && node->n_children) {
         code = open_scratch(v->nodes->name, &stage->copy.fd);
-        stage->copy.is_made = code == CODE_OK;
+        if (code == CODE_OK) /* so that the scratch file is closed */
+            stage->copy.starts = (uint64_t *)grow(NULL, 0, &stage->room, sizeof(uint64_t));
         stage->outlet.fd = stage->copy.fd;
         options.begin_file = stage_begin;
         options.write = stage_write;
@@ -346,7 +348,7 @@ int verify_files(const struct options *o)
     code = worse(v.code, check_bases(o));
     for (size_t i = 0; i < n; i++) free(v.nodes[i].made_with);
     free(v.nodes);
-    free_places(&v.places);
+    free_catalog(&v.catalog);
     free((void *)v.order);
     free((void *)v.children);
     return code;

@@ -1,9 +1,9 @@
-/* places.h - snapshots that may be a base, known by their fingerprints before they are opened
+/* catalog.h - snapshots that may be a base, known by their fingerprints before they are opened
  * SPDX-License-Identifier: MIT
  *
- * A place is a snapshot that is an argument, or is in a directory that is searched for bases. As
- * there may be thousands, only header, trailer and the start of the index are read, without checks.
- * Before a snapshot is used as a base, its index is read and checked.
+ * The catalog has the snapshots that are arguments, or are in a directory that is searched for
+ * bases. As there may be thousands, only header, trailer and the start of the index are read,
+ * unchecked. Before a snapshot is used as a base, its index is read and checked.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 
 struct base;
 
-struct place_entry {
+struct catalog_entry {
     char *path;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
     int is_delta;
@@ -22,29 +22,31 @@ struct place_entry {
 };
 
 /* Sorted by fingerprint, then depth, then given snapshots first, then number. */
-struct places {
-    struct place_entry *list;
-    size_t n, room;
-    int is_sorted;
+struct catalog {
+    struct catalog_entry *list;
+    size_t n, cap, n_sorted;
     char **directories; /* directories that were added */
     size_t n_directories;
 };
 
 /* Adds all readable .lmc files in the directory, but not below it. A second call does nothing. */
-void add_places(struct places *p, const char *directory);
+void enter_snapshots(struct catalog *p, const char *directory);
 
 /* Adds a snapshot, as its file describes it. Valid until more is added; NULL: it is no snapshot. */
-const struct place_entry *add_place(struct places *p, const char *path, int is_given,
-                                    size_t number);
+const struct catalog_entry *enter_snapshot(struct catalog *p, const char *path, int is_given,
+                                           size_t number);
 
 /* Whether it is a directory that has .lmc files; if is_all, with nothing else but series.json.
  * Hidden files do not count. Sets errno: 0, or the error of reading the names. */
 int contains_snapshots(const char *directory, int is_all);
 
 /* The first entry with that fingerprint, and how many there are. Valid until more is added. */
-struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, size_t *n);
+struct catalog_entry *find_entries(struct catalog *p, const uint8_t *fingerprint, size_t *n);
 
-void free_places(struct places *p);
+/* Whether e is a delta that changes nothing: its base has the same content and a shorter chain. */
+int is_unchanged_delta(const struct catalog_entry *e);
+
+void free_catalog(struct catalog *p);
 
 /* A snapshot; wanted: the fingerprint of its base, NULL if it needs none. */
 struct link_of_chain {

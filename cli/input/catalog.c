@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "places.h"
+#include "catalog.h"
 
-#include "archive.h"
+#include "base.h"
+#include "options.h"
+#include "../sys/attributes.h"
 #include "../sys/tree.h"
 
 /* -- depths -- */
@@ -20,19 +22,19 @@ static int compare_wanted(const void *a, const void *b)
 
 struct walk_up {
     struct link_of_chain **by_wanted, **order; /* the deltas; the snapshots with a depth */
-    size_t n_deltas, n_placed;
+    size_t n_deltas, n_done;
 };
 
-static void place(struct walk_up *w, struct link_of_chain *l, uint32_t depth)
+static void set_depth(struct walk_up *w, struct link_of_chain *l, uint32_t depth)
 {
     l->depth = depth;
-    w->order[w->n_placed++] = l;
+    w->order[w->n_done++] = l;
 }
 
-/* Places the deltas of all placed snapshots, breadth first. */
-static void place_above(struct walk_up *w, size_t next)
+/* Sets the depths of the deltas of all snapshots that have one, breadth first. */
+static void set_depths_above(struct walk_up *w, size_t next)
 {
-    for (; next < w->n_placed; next++) {
+    for (; next < w->n_done; next++) {
         const struct link_of_chain *below = w->order[next];
         size_t low;
         FIND_FIRST(low, w->n_deltas,
@@ -40,7 +42,7 @@ static void place_above(struct walk_up *w, size_t next)
         for (; low < w->n_deltas && w->by_wanted[low]->depth == UINT32_MAX &&
                same_fingerprint(w->by_wanted[low]->wanted, below->fingerprint);
              low++)
-            place(w, w->by_wanted[low], below->depth + 1);
+            set_depth(w, w->by_wanted[low], below->depth + 1);
     }
 }
 
@@ -59,29 +61,30 @@ void measure_depths(struct link_of_chain *list, size_t n)
         list[i].depth = UINT32_MAX;
         if (!is_unchanged(&list[i])) by_fingerprint[n_bases++] = &list[i];
         if (list[i].wanted) w.by_wanted[w.n_deltas++] = &list[i];
-        else place(&w, &list[i], 0);
+        else set_depth(&w, &list[i], 0);
     }
     if (n_bases)
         qsort((void *)by_fingerprint, n_bases, sizeof *by_fingerprint, compare_fingerprints);
     if (w.n_deltas) qsort((void *)w.by_wanted, w.n_deltas, sizeof *w.by_wanted, compare_wanted);
-    place_above(&w, 0);
-    n_whole = w.n_placed;
+    set_depths_above(&w, 0);
+    n_whole = w.n_done;
     for (size_t i = 0; i < w.n_deltas; i++) {
         const struct link_of_chain base = {w.by_wanted[i]->wanted, NULL, 0}, *key = &base;
         if (w.by_wanted[i]->depth == UINT32_MAX &&
             !bsearch(&key, (void *)by_fingerprint, n_bases, sizeof *by_fingerprint,
                      compare_fingerprints))
-            place(&w, w.by_wanted[i], DEPTH_LOOSE);
+            set_depth(&w, w.by_wanted[i], DEPTH_LOOSE);
     }
-    place_above(&w, n_whole);
+    set_depths_above(&w, n_whole);
     free((void *)by_fingerprint);
 }
 
-/* -- places -- */
+/* -- the list -- */
 
-const struct place_entry *add_place(struct places *p, const char *path, int is_given, size_t number)
+const struct catalog_entry *enter_snapshot(struct catalog *p, const char *path, int is_given,
+                                           size_t number)
 {
-    struct place_entry e = {0}, *added;
+    struct catalog_entry e = {0}, *added;
     lmc_snapshot_info info;
     if (probe_snapshot(path, &info) != LMC_OK) return NULL;
     memcpy(e.fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE);
@@ -90,13 +93,13 @@ const struct place_entry *add_place(struct places *p, const char *path, int is_g
     e.path = copy_text(path);
     e.is_given = is_given;
     e.number = number;
-    added = (struct place_entry *)append(&p->list, &p->n, &p->room, sizeof *p->list);
+    added = (struct catalog_entry *)append(&p->list, &p->n, &p->cap, sizeof *p->list);
     *added = e;
-    p->is_sorted = 0;
+    p->n_sorted = 0;
     return added;
 }
 
-void add_places(struct places *p, const char *directory)
+void enter_snapshots(struct catalog *p, const char *directory)
 {
     struct listing l;
     for (size_t i = 0; i < p->n_directories; i++)
@@ -110,7 +113,7 @@ void add_places(struct places *p, const char *directory)
         if (!has_suffix(l.entries[i].path)) continue;
         char *path = strcmp(directory, ".") == 0 ? copy_text(l.entries[i].path)
                                                  : join_path(directory, l.entries[i].path);
-        (void)add_place(p, path, 0, p->n);
+        (void)enter_snapshot(p, path, 0, p->n);
         free(path);
     }
     free_listing(&l);
@@ -132,9 +135,10 @@ int contains_snapshots(const char *directory, int is_all)
     return n != 0 && (!is_all || n_others == 0);
 }
 
-static int compare_known_places(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b)
 {
-    const struct place_entry *x = (const struct place_entry *)a, *y = (const struct place_entry *)b;
+    const struct catalog_entry *x = (const struct catalog_entry *)a,
+                               *y = (const struct catalog_entry *)b;
     int order = memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
     if (order) return order;
     if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
@@ -142,7 +146,7 @@ static int compare_known_places(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static void sort_places(struct places *p)
+static void sort_catalog(struct catalog *p)
 {
     struct link_of_chain *links = (struct link_of_chain *)resize(NULL, p->n + 1, sizeof *links);
     for (size_t i = 0; i < p->n; i++) {
@@ -152,25 +156,100 @@ static void sort_places(struct places *p)
     measure_depths(links, p->n);
     for (size_t i = 0; i < p->n; i++) p->list[i].depth = links[i].depth;
     free(links);
-    if (p->n) qsort(p->list, p->n, sizeof *p->list, compare_known_places);
-    p->is_sorted = 1;
+    if (p->n) qsort(p->list, p->n, sizeof *p->list, compare_entries);
+    p->n_sorted = p->n;
 }
 
-struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, size_t *n)
+struct catalog_entry *find_entries(struct catalog *p, const uint8_t *fingerprint, size_t *n)
 {
     size_t low;
-    if (!p->is_sorted) sort_places(p);
+    if (p->n_sorted < p->n) sort_catalog(p);
     FIND_FIRST(low, p->n, memcmp(p->list[low].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0);
     for (*n = 0; low + *n < p->n && same_fingerprint(p->list[low + *n].fingerprint, fingerprint);)
         ++*n;
     return *n ? &p->list[low] : NULL;
 }
 
-void free_places(struct places *p)
+void free_catalog(struct catalog *p)
 {
     for (size_t i = 0; i < p->n; i++) free(p->list[i].path);
     for (size_t i = 0; i < p->n_directories; i++) free(p->directories[i]);
     free(p->list);
     free((void *)p->directories);
     memset(p, 0, sizeof *p);
+}
+
+/* -- the candidates of a command -- */
+
+void add_search(struct bases *bases, const char *directory)
+{
+    for (size_t i = 0; i < bases->n_search; i++)
+        if (strcmp(bases->search[i], directory) == 0) return;
+    bases->search =
+        (const char **)resize((void *)bases->search, bases->n_search + 1, sizeof *bases->search);
+    bases->search[bases->n_search++] = directory;
+}
+
+void look_at_arguments(struct bases *all)
+{
+    for (; all->n_given < all->n; all->n_given++) {
+        struct base *b = &all->list[all->n_given];
+        const struct catalog_entry *e = enter_snapshot(&all->catalog, b->name, 1, all->n_given);
+        if (e) memcpy(b->fingerprint, e->fingerprint, sizeof b->fingerprint);
+        if (e) continue;
+        if (contains_snapshots(b->name, 0)) add_search(all, b->name);
+        all->others = (size_t *)resize(all->others, all->n_others + 1, sizeof *all->others);
+        all->others[all->n_others++] = all->n_given;
+    }
+}
+
+void look_in_directories(struct bases *all, const char *name)
+{
+    char *beside = name && !all->is_closed ? directory_of(name) : NULL;
+    for (size_t i = 0; i < all->n_search; i++) enter_snapshots(&all->catalog, all->search[i]);
+    if (beside) enter_snapshots(&all->catalog, beside);
+    free(beside);
+}
+
+int is_unchanged_delta(const struct catalog_entry *e)
+{
+    return e->is_delta && same_fingerprint(e->wanted, e->fingerprint);
+}
+
+/* The path of the file or directory that a snapshot was made from, if one of that name is beside
+ * it. To be freed; NULL: there is none. */
+static char *find_source_of(const struct base *b)
+{
+    struct stat st;
+    char *path = has_suffix(b->name) && !b->all->is_closed
+                     ? copy_string(b->name, strlen(b->name) - strlen(SUFFIX))
+                     : NULL;
+    if (path && (stat(path, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))) {
+        free(path);
+        path = NULL;
+    }
+    return path;
+}
+
+void name_copy(const struct base *b)
+{
+    const struct catalog_entry *e, *copy = NULL;
+    size_t n;
+    look_at_arguments(b->all);
+    look_in_directories(b->all, b->name);
+    e = find_entries(&b->all->catalog, b->fingerprint, &n);
+    for (; n && n-- && !copy; e++) {
+        const struct base *other = e->is_given ? &b->all->list[e->number] : e->base;
+        if (!is_unchanged_delta(e) && !is_same_file(e->path, b->name) &&
+            !(other && other->state == BASE_DAMAGED))
+            copy = e;
+    }
+    char *const source = copy ? NULL : find_source_of(b);
+    if (copy)
+        say(copy->path,
+            "has the same content as %.300s by its index: put it in that place, or name it with "
+            "--base",
+            b->name);
+    else if (source) say(source, "may be what %.300s was made from: name it with --base", b->name);
+    free(source);
 }
