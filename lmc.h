@@ -17537,6 +17537,15 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
     }
     return 0;
 }
+
+/* The number, plus 1, of the item that predicts tensor t, or the file if t is NULL; 0: none. */
+static uint32_t lmc__match(const lmc__origin *o, const lmc_file *f, const lmc_tensor *t)
+{
+    uint32_t found;
+    if (!t) return lmc__match_item(o, f->path, f->path, "", f->size);
+    found = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
+    return found ? found : lmc__match_by_end(o, t);
+}
 #endif
 
 /* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
@@ -18285,11 +18294,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w,
     if (hints.base_parts)
         for (i = 0; i < hints.n_base_parts && !found.base; i++)
             found.base = lmc__match_part(o, &hints.base_parts[i]);
-    else if (!t) found.base = lmc__match_item(o, f->path, f->path, "", f->size);
-    else {
-        found.base = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
-        if (!found.base) found.base = lmc__match_by_end(o, t);
-    }
+    else found.base = lmc__match(o, f, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }

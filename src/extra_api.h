@@ -158,6 +158,28 @@ LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGE
  * base the reader checks only its own snapshot. Errors: ARGUMENT, MEMORY. */
 LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 
+/* What predicts a tensor, or a file without tensors. */
+typedef struct lmc_match {
+    size_t file_number;       /* SIZE_MAX: nothing does, and all else is 0 */
+    const lmc_tensor *tensor; /* of the base; NULL: a file without tensors; or is_own */
+    uint64_t offset;          /* first byte within that tensor, or within the file */
+    int is_own;               /* 1: a file of the same snapshot (a twin); 0: of the base */
+    uint64_t reserved[2];     /* zero; see "reserved words" above */
+} lmc_match;
+#ifndef LMC_NO_ENCODER
+/* What a writer with this base would code each file against, without reading any: one match for
+ * each tensor of each file, in order; one for a file without tensors. Hints are not considered. Of
+ * files only n_files, get_file and user are used; a size may be LMC_UNKNOWN_SIZE. Errors: ARGUMENT,
+ * MEMORY. */
+LMC_STATUS lmc_base_match(const lmc_base *base, const lmc_base *files, lmc_match *matches,
+                          const lmc_allocator *allocator);
+#endif
+/* What predicts the byte at offset of a file; a block may still be coded without its prediction.
+ * Errors: ARGUMENT (also at the end of the file), BASE_MISSING (of a delta without its base), LOST
+ * (of a damaged file). */
+LMC_STATUS lmc_reader_find_match(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                                 lmc_match *match);
+
 /* -- what a file is, without opening it -- */
 
 /* Reads both ends of an LMC file, for lists and chains of snapshots: what lmc_header_parse finds,

@@ -186,6 +186,7 @@ static enum lmc_status use_snapshots(const lmc_allocator *allocator)
     lmc_snapshot_info info;
     enum lmc_status status;
     lmc_base base;
+    lmc_match matches[5];
     unsigned i;
     memcpy(next, weights, sizeof next);
     for (i = 0; i < N; i += 7) next[i] += 1;
@@ -202,6 +203,7 @@ static enum lmc_status use_snapshots(const lmc_allocator *allocator)
     options.lender = base_reader;
     TRY(lmc_reader_open(&reader, &source, &options));
     TRY(read_snapshot(reader, next));
+    TRY(lmc_base_match(&base, &base, matches, allocator));
     TRY(lmc_reader_open_shared(&shared, reader));
     TRY(read_snapshot(shared, next));
     stream = lmc_memory_stream(&delta);

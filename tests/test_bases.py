@@ -598,7 +598,18 @@ class Needless(Case):
                 self.lmc("-t", "--no-search", "o/y.lmc")
                 if not stdin:
                     self.assertEqual(len(out), os.path.getsize(self.path("o/alone.lmc")))
-        big = os.urandom(3 << 20)  # the bases of a delta are known early: nothing waits for its end
+        for name, seed in ("one", 5), ("other", 6):  # of the same size, so they match, but are not similar
+            self.write(name, bf16(60000, seed))
+        self.lmc("-q", "-o", "o/alone.lmc", "-f", "other")
+        self.lmc("--base", "one", "other", says="nothing of it was found in the base one (no tensor or file has the same name and size, or none is similar): "
+                 "other.lmc is written without it, and does not need it")
+        self.assertEqual(self.read("other.lmc"), self.read("o/alone.lmc"))
+        p = self.lmc("--base", "one", "-c", "other", says="needs it nevertheless, as a pipe cannot be written again; leave out --base")
+        self.write("o/y.lmc", p.stdout)
+        self.lmc("-t", "--no-search", "o/y.lmc", code=4)
+        self.restores("o/y.lmc", self.read("other"), "--base", "one")
+        self.lmc("--rm", "-f", "--base", "one", "other", code=1, says="other: is not removed: nothing of it was found in the base one")
+        big = os.urandom(3 << 20)  # a delta goes to a pipe at once
         self.write("big", big)
         self.write("next", big[:-5] + b"other")
         with subprocess.Popen([LMC, "-q", "--base", "big", "-c", "next"], cwd=self.dir, stdout=subprocess.PIPE) as p:

@@ -2213,6 +2213,115 @@ static void test_wrong_bases(void)
     free_small(&other);
 }
 
+/* -- what predicts what -- */
+
+static const lmc_file *get_described(void *user, size_t number)
+{
+    return &((const lmc_file *)user)[number];
+}
+
+static enum lmc_status read_described(void *user, size_t number, uint64_t offset, void *dst,
+                                      size_t size)
+{
+    (void)user, (void)number, (void)offset, (void)dst, (void)size;
+    return LMC_ERR_READ; /* matching reads nothing */
+}
+
+static void test_matches(void)
+{
+    static const char *const names[2][3] = {{"layer.0.w", "layer.1.w", "v"},
+                                            {"module.layer.1.w", "layer.0.w", "v"}};
+    static const struct {
+        size_t file, tensor;
+    } wanted[4] = {{1, 1}, {1, 0}, {SIZE_MAX, 0}, {0, SIZE_MAX}};
+    uint64_t shapes[2][3] = {{600, 600, 50}, {600, 600, 49}};
+    lmc_tensor tensors[2][3];
+    lmc_file files[2][2];
+    lmc_base sides[2];
+    lmc_match matches[4];
+    lmc_match match;
+    static t_model old_model, model;
+    lmc_writer_options options;
+    lmc_reader_options read_options;
+    lmc_reader *reader;
+    lmc_base base;
+    t_memory out;
+    loose old_files;
+    part p[4];
+    size_t i, k;
+    memset(tensors, 0, sizeof tensors);
+    memset(files, 0, sizeof files);
+    memset(sides, 0, sizeof sides);
+    for (i = 0; i < 2; i++) {
+        for (k = 0; k < 3; k++) {
+            lmc_tensor *const t = &tensors[i][k];
+            t->name = names[i][k];
+            t->dtype = "BF16";
+            t->rank = 1;
+            t->shape = &shapes[i][k];
+            t->size = 2 * shapes[i][k];
+            t->offset = k ? tensors[i][k - 1].offset + tensors[i][k - 1].size : 0;
+        }
+        files[i][1 - i].path = i ? "b" : "a"; /* the base's other file comes first */
+        files[i][1 - i].size = tensors[i][2].offset + tensors[i][2].size;
+        files[i][1 - i].tensors = tensors[i];
+        files[i][1 - i].n_tensors = 3;
+        files[i][i].path = "note";
+        files[i][i].size = 7;
+        sides[i].n_files = 2;
+        sides[i].get_file = get_described;
+        sides[i].read = read_described;
+        sides[i].user = files[i];
+    }
+    t_note("matches by name, by the end of the name, and of a file");
+    CHECK_STATUS(lmc_base_match(&sides[0], &sides[1], matches, NULL), LMC_OK);
+    for (i = 0; i < 4; i++) {
+        CHECK(matches[i].file_number == wanted[i].file && !matches[i].is_own &&
+              matches[i].offset == 0);
+        CHECK(matches[i].tensor == (wanted[i].file == 1 ? &tensors[0][wanted[i].tensor] : NULL));
+    }
+    CHECK_STATUS(lmc_base_match(NULL, &sides[1], matches, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_base_match(&sides[0], NULL, matches, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_base_match(&sides[0], &sides[1], NULL, NULL), LMC_ERR_ARGUMENT);
+    t_note("matches of a delta");
+    memset(&old_model, 0, sizeof old_model);
+    memset(&model, 0, sizeof model);
+    memset(&out, 0, sizeof out);
+    memset(&options, 0, sizeof options);
+    memset(&read_options, 0, sizeof read_options);
+    p[0] = make_part("layer.0.w", "BF16", 1, 30000, 0, T_RAMP, 1);
+    p[1] = make_part("layer.1.w", "BF16", 1, 30000, 0, T_RAMP, 2);
+    p[2] = change(&p[1], T_FEW, 3);
+    p[2].name = "x.layer.1.w";
+    p[3] = make_part("new", "BF16", 1, 20000, 0, T_RAMP, 4);
+    add_shard(&old_model, "a", &p[0], NULL, 2);
+    add_shard(&model, "b", &p[2], NULL, 2);
+    base = make_loose(&old_files, &old_model, NULL, 0);
+    options.base = read_options.base = &base;
+    CHECK_STATUS(t_write_model(&model, &out, &options, T_STREAM, NULL), LMC_OK);
+    reader = open_memory(&out, &base, NULL);
+    CHECK_STATUS(
+        lmc_reader_find_match(reader, 0, model.files[0].file.tensors[0].offset + 6, &match),
+        LMC_OK);
+    CHECK(match.file_number == 0 && match.tensor && strcmp(match.tensor->name, "layer.1.w") == 0 &&
+          match.offset == 6 && !match.is_own);
+    CHECK_STATUS(lmc_reader_find_match(reader, 0, model.files[0].file.tensors[1].offset, &match),
+                 LMC_OK);
+    CHECK(match.file_number == SIZE_MAX && !match.tensor && match.offset == 0);
+    CHECK_STATUS(lmc_reader_find_match(reader, 0, model.files[0].size, &match), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_reader_find_match(reader, 1, 0, &match), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_reader_find_match(reader, 0, 0, NULL), LMC_ERR_ARGUMENT);
+    lmc_reader_free(reader);
+    reader = open_memory(&out, NULL, NULL);
+    CHECK_STATUS(lmc_reader_find_match(reader, 0, model.files[0].file.tensors[0].offset, &match),
+                 LMC_ERR_BASE_MISSING);
+    lmc_reader_free(reader);
+    free(out.data);
+    free_loose(&old_files);
+    t_free_model(&old_model);
+    t_free_model(&model);
+}
+
 /* -- memory: bounded, for snapshots of any size -- */
 
 static void test_memory(void)
@@ -2685,6 +2794,7 @@ int main(int argc, char **argv)
     test_long_chain();
     test_twins();
     test_wrong_bases();
+    test_matches();
     test_faults();
     test_memory();
     test_hostile();

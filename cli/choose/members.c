@@ -101,6 +101,7 @@ void add_member(struct members *m, const char *path, const char *full, struct so
     member->path = path;
     member->full = copy_text(full);
     member->st = s->st;
+    member->size = S_ISDIR(s->st.st_mode) ? 0 : s->size;
     set_tensors(member, s->container.tensors, s->container.n_tensors);
     container_free(&s->container);
 }

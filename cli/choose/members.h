@@ -32,6 +32,7 @@ struct member {
     const char *path; /* in the snapshot; not owned */
     char *full;       /* on the disk: the path to open it, and its state before it was read */
     struct stat st;
+    uint64_t size;       /* of the file; LMC_UNKNOWN_SIZE: of a pipe that does not tell it */
     size_t number;       /* of the file in the archive */
     uint32_t crc;        /* of a file that was read, if any is a hard link */
     lmc_tensor *tensors; /* see copy_tensors */
@@ -53,8 +54,6 @@ struct members {
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;
-    struct output *out; /* of the snapshot that is written */
-    lmc_writer *writer;
     const lmc_base *base;     /* the snapshot's base; NULL: none */
     const lmc_tensor **lossy; /* quantised tensors of the base, by name */
     size_t n_lossy;

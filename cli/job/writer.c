@@ -33,10 +33,6 @@ int has_hashes(const struct archive *a)
                                              hash) != LMC_ERR_NOT_FOUND;
 }
 
-/* While an output is held, lmc checks whether the base has helped: first when so many bytes were
- * written, then whenever their number has doubled. */
-#define FIRST_LOOK_SIZE ((uint64_t)1 << 20)
-
 static lmc_writer_info writer_info(const lmc_writer *writer)
 {
     lmc_writer_info info = {0};
@@ -44,44 +40,62 @@ static lmc_writer_info writer_info(const lmc_writer *writer)
     return info;
 }
 
-/* The sink's write(). user: the members; the error is in the outlet of their output. */
+/* The sink's write(). user: the output; the error is in its outlet. */
 static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 {
-    const struct members *const m = (const struct members *)user;
-    struct output *const out = m->out;
-    const uint64_t before = out->outlet.size;
-    if (write_output(out, data, size)) return LMC_ERR_WRITE;
-    if (out->held < 0 || out->outlet.size < FIRST_LOOK_SIZE ||
-        (before ^ out->outlet.size) <= before || /* the highest bit set is the same */
-        writer_info(m->writer).from_base_size == 0)
-        return LMC_OK;
-    return release_output(out) == 0 ? LMC_OK : LMC_ERR_WRITE;
+    return write_output(user, data, size) ? LMC_ERR_WRITE : LMC_OK;
+}
+
+static const lmc_file *get_described(void *user, size_t number)
+{
+    return &((const lmc_file *)user)[number];
+}
+
+/* Whether the base has the like of any tensor or file of the members, or parts of it. */
+static int has_matches(const struct members *m, const lmc_base *base)
+{
+    lmc_file *files = (lmc_file *)zeroed(m->n + 1, sizeof *files);
+    const lmc_base all = {m->n, get_described, NULL, files, {0, 0}};
+    size_t n = 0, at = 0;
+    int found = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        files[i].path = m->list[i].path;
+        files[i].size = m->list[i].size;
+        files[i].tensors = m->list[i].tensors;
+        files[i].n_tensors = m->list[i].n_tensors;
+        n += count_hints(&m->list[i]);
+    }
+    lmc_match *matches = (lmc_match *)zeroed(n + 1, sizeof *matches);
+    if (lmc_base_match(base, &all, matches, NULL) != LMC_OK) check_memory(NULL);
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < count_hints(&m->list[i]); k++, at++)
+            found |= matches[at].file_number != SIZE_MAX &&
+                     (files[i].n_tensors ? files[i].tensors[k].size : files[i].size) != 0;
+    free(matches);
+    free(files);
+    return found;
 }
 
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base)
 {
     lmc_writer_options options = LMC_WRITER_OPTIONS();
-    const lmc_sink sink = {write_snapshot, m, {0, 0}};
+    const lmc_sink sink = {write_snapshot, out, {0, 0}};
     enum lmc_status status;
-    char *name = base ? name_base(base) : NULL;
     int code = CODE_OK;
-    m->out = out;
     options.parallel = &m->o->parallel;
     options.level = m->o->policy->level != LMC_LEVEL_DEFAULT ? m->o->policy->level : m->o->level;
     options.log2_block = m->o->policy->log2_block;
-    options.base = m->base = base ? &base->source : NULL;
     if (base) {
         size_t n = find_parts(m, &base->source); /* sets the hints that find_shifts adds to */
         n += find_shifts(m, &base->source, &code);
         if (n && m->o->verbosity >= 2)
             say(output_name(out), "%llu tensors or files are coded against other parts of the base",
                 (unsigned long long)n);
+        if (code != CODE_OK) return code;
+        if (n == 0 && !has_matches(m, &base->source)) base = NULL;
     }
-    if (code != CODE_OK) {
-        free(name);
-        return code;
-    }
+    options.base = m->base = base ? &base->source : NULL;
     options.read_back = m->twins || m->has_pairs || (m->has_alike && !base) ? read_member : NULL;
     options.user = m;
     options.without = (m->o->no_zeros ? LMC_FEATURE_ZEROS : 0) |
@@ -91,7 +105,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.group_files = choose_grouping(m, options.base);
     options.content_hashes = m->o->hashes || has_hashes(m->archive); /* of equal content */
     status = lmc_writer_open(writer, &sink, &options);
-    m->writer = *writer;
+    char *name = base ? name_base(base) : NULL;
     if (status == LMC_OK && name)
         status = lmc_writer_add_metadata(*writer, BASE_KEY, name, strlen(name));
     free(name);
@@ -338,9 +352,65 @@ static int copy_index_records(const struct archive *a, uint64_t n_copied, lmc_wr
     return CODE_OK;
 }
 
+/* -- a base that did not help -- */
+
+static void say_useless(const struct members *m, const struct base *base, const char *source,
+                        const char *output, int needs_it)
+{
+    const int is_unsized = m->n == 1 && m->list->size == LMC_UNKNOWN_SIZE && !m->list->n_tensors;
+    const char *const why =
+        is_unsized ? "it comes from a pipe, where only the headers of safetensors and NumPy files "
+                     "tell the tensors; save it to a file"
+                   : "no tensor or file has the same name and size, or none is similar";
+    if (m->o->verbosity > 0 && !m->o->bases->is_quiet)
+        say(source, "nothing of it was found in the base %.300s (%s): %.300s %s", base->name, why,
+            output,
+            needs_it ? "needs it nevertheless, as a pipe cannot be written again; leave out --base"
+                     : "is written without it, and does not need it");
+}
+
+/* Codes the finished output again, without its base, which it does not use. */
+static int write_again(struct output *out, const struct members *m,
+                       const struct attributes *attributes, const char *name)
+{
+    struct archive a = {0};
+    struct options quiet = *m->o;
+    char *const path = copy_text(out->path);
+    const int error = outlet_finish(&out->outlet), force = out->force;
+    quiet.verbosity = 0;
+    a.o = &quiet;
+    a.name = name;
+    a.fd = error ? -1 : dup(out->fd);
+    int code = error ? fail_output(out, error)
+               : a.fd < 0 || fstat(a.fd, &a.st) != 0
+                   ? fail_errno(name, errno, "cannot read its copy")
+                   : read_archive_index(&a, m->base);
+    discard_output(out);
+    if (code == CODE_OK) begin_to_count(&a);
+    if (code == CODE_OK) code = open_output(out, path, NULL, force);
+    if (code == CODE_OK) code = recode_archive(&a, NULL, out, attributes, &quiet);
+    close_archive(&a);
+    free(path);
+    return code;
+}
+
+int commit_snapshot(struct output *out, const struct members *m, const struct base *base,
+                    const lmc_writer_info *info, const struct attributes *attributes,
+                    const char *source, int *is_useless)
+{
+    const int is_written_again = m->base && info->from_base_size == 0 && out->is_file;
+    const int needs_it = m->base && !is_written_again;
+    char *const name = copy_text(output_name(out));
+    const int code =
+        is_written_again ? write_again(out, m, attributes, source) : commit_output(out, attributes);
+    *is_useless = code == CODE_OK && base && info->from_base_size == 0;
+    if (*is_useless) say_useless(m, base, source, name, needs_it);
+    free(name);
+    return code;
+}
+
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
-                   const struct attributes *attributes, const char *name, const struct options *o,
-                   int *is_useless)
+                   const struct attributes *attributes, const struct options *o)
 {
     struct members m = {0};
     lmc_writer_info written;
@@ -348,8 +418,8 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     unsigned char *window;
     uint64_t total = 0, n_records = 0, n_copied = 0;
     double start = now();
-    char *shown = copy_text(name ? name : output_name(out));
-    int code = CODE_OK;
+    char *shown = copy_text(output_name(out));
+    int code = CODE_OK, is_useless;
     m.o = o;
     m.archive = a;
     m.n = snapshot_info(a->reader).n_files;
@@ -358,6 +428,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
         const lmc_file *f = lmc_reader_get_file(a->reader, i);
         m.list[i].path = f->path;
         m.list[i].number = i;
+        m.list[i].size = f->size;
         set_tensors(&m.list[i], f->tensors, f->n_tensors);
         total += f->size;
     }
@@ -377,13 +448,10 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     free(window);
     if (code == CODE_OK) code = copy_index_records(a, n_copied, writer, out);
     code = finish_snapshot(code, writer, out, &m, &written);
-    if (is_useless) *is_useless = code == CODE_OK && base && written.from_base_size == 0;
-    if (is_useless && *is_useless && out->held >= 0) close(take_held(out));
-    else if (is_useless && *is_useless) discard_output(out);
-    else if (code == CODE_OK) code = commit_output(out, attributes);
+    if (code == CODE_OK)
+        code = commit_snapshot(out, &m, base, &written, attributes, a->name, &is_useless);
     progress_clear();
-    if (code == CODE_OK && !(is_useless && *is_useless))
-        say_sizes(o, shown, total, out->outlet.size, total, start);
+    if (code == CODE_OK) say_sizes(o, shown, total, out->outlet.size, total, start);
     free(shown);
     free_members(&m);
     return code;

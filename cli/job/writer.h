@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  *   open_output -> open_snapshot -> lmc_writer_begin_file, ..._write, ..._end_file -> more files
- *               -> finish_snapshot -> commit_output
+ *               -> finish_snapshot -> commit_snapshot
  */
 #pragma once
 
@@ -19,7 +19,8 @@ struct output;
 /* Reports an error that the writer has returned. name: of the source. */
 int fail_writer(enum lmc_status status, const struct output *out, const char *name);
 
-/* base: what the snapshot is coded against; NULL: nothing */
+/* base: what the snapshot is coded against; NULL: nothing. If the base has no tensor or file of the
+ * members, nor parts of any, the snapshot does not need it, and m->base is NULL. */
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base);
 
@@ -28,13 +29,16 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
 int finish_snapshot(int code, lmc_writer *writer, struct output *out, struct members *m,
                     lmc_writer_info *info);
 
+/* Completes the finished output, as commit_output() does. *is_useless: nothing was coded against
+ * the base, if there is one, which is reported; then a file is coded again without the base. */
+int commit_snapshot(struct output *out, const struct members *m, const struct base *base,
+                    const lmc_writer_info *info, const struct attributes *attributes,
+                    const char *source, int *is_useless);
+
 /* Whether the snapshot has SHA-256 hashes, right or wrong. a NULL: no. */
 int has_hashes(const struct archive *a);
 
 /* Codes the open snapshot, whose index was read, to the open output, which is closed on return.
- * base: what it is coded against; NULL: nothing. name: for messages; NULL: that of the output.
- * *is_useless: nothing was coded against the base, so nothing was written; an output that is held
- * (hold_output) is still open, and empty again. is_useless NULL: write in any case. */
+ * base: what it is coded against; NULL: nothing. */
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
-                   const struct attributes *attributes, const char *name, const struct options *o,
-                   int *is_useless);
+                   const struct attributes *attributes, const struct options *o);

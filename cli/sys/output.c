@@ -63,7 +63,7 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
     int code = CODE_OK;
     memset(out, 0, sizeof *out);
     out->fd = STDOUT_FILENO;
-    out->held = out->at.dir = -1;
+    out->at.dir = -1;
     out->force = force;
     if (!path) {
         if (isatty(STDOUT_FILENO) && !force)
@@ -120,21 +120,6 @@ int write_output(void *user, const void *data, size_t size)
     return outlet_write(&((struct output *)user)->outlet, data, size);
 }
 
-int hold_output(struct output *out)
-{
-    const int code = open_scratch(out->is_file ? out->path : P_tmpdir "/lmc", &out->held);
-    if (code == CODE_OK) begin_outlet(out, out->held, 0);
-    return code;
-}
-
-int take_held(struct output *out)
-{
-    const int fd = out->held;
-    begin_outlet(out, out->fd, out->is_file);
-    out->held = -1;
-    return fd;
-}
-
 /* Copies the whole file `from`, of that size, to an outlet. Returns 0 or errno. */
 static int copy_to_outlet(int from, uint64_t size, struct outlet *to)
 {
@@ -151,21 +136,9 @@ static int copy_to_outlet(int from, uint64_t size, struct outlet *to)
     return error;
 }
 
-int release_output(struct output *out)
-{
-    const uint64_t size = out->outlet.size;
-    int fd, error = out->outlet.error;
-    if (out->held < 0 || error) return error;
-    fd = take_held(out);
-    error = out->outlet.error = copy_to_outlet(fd, size, &out->outlet);
-    close(fd);
-    return error;
-}
-
 void discard_output(struct output *out)
 {
     if (!out->open) return;
-    if (out->held >= 0) close(out->held);
     outlet_drop(&out->outlet);
     if (out->path) close(out->fd);
     if (out->temporary) remove_temporary();
@@ -251,8 +224,7 @@ static int publish_output(struct output *out, const struct attributes *attribute
 int commit_output(struct output *out, const struct attributes *attributes)
 {
     static const struct attributes none;
-    int error = release_output(out), code;
-    if (!error) error = outlet_finish(&out->outlet);
+    int error = outlet_finish(&out->outlet), code;
     if (!error && out->is_file) {
         attributes = attributes ? attributes : &none;
         error = set_attributes(out->fd, attributes);

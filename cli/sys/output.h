@@ -24,7 +24,6 @@ struct output {
     int is_file;           /* a regular file; else it is written directly */
     const char *temporary; /* registered; NULL: it has no name yet */
     int fd;
-    int held; /* a scratch file that is written to until release_output(); -1: none */
     int force;
     int open;
     struct outlet outlet;
@@ -44,15 +43,6 @@ int check_output(const char *path, const struct stat *input, int force);
 /* Opens the output at path; NULL: standard output. input: the stat of the input file, which must
  * not be the output; or NULL. After an error, which is reported, there is nothing to close. */
 int open_output(struct output *out, const char *path, const struct stat *input, int force);
-
-/* From now on, output is written to a scratch file. */
-int hold_output(struct output *out);
-
-/* Writes what is in the scratch file. Later output is written directly. 0 or outlet.error. */
-int release_output(struct output *out);
-
-/* Returns the scratch file, which the caller closes. The output is empty again. */
-int take_held(struct output *out);
 
 /* Reports that writing has failed with that errno. */
 int fail_output(const struct output *out, int error);

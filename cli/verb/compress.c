@@ -115,86 +115,37 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
     return code;
 }
 
+/* What is known after a snapshot was written. */
+struct written {
+    lmc_writer_info info;
+    int is_useless; /* nothing was coded against the base */
+    uint64_t from, to;
+    double start;
+};
+
 /* l: the listing of a directory; NULL: path is a file. look: taken before the source was read */
 static int remove_source(const struct listing *l, const char *path, const struct look *look,
-                         const char *snapshot, const struct options *o)
+                         const char *snapshot, const struct written *w, const struct options *o)
 {
+    if (w->is_useless) /* the base may be the wrong one */
+        return fail(CODE_ERROR, path,
+                    "is not removed: nothing of it was found in the base %.300s; leave out --base",
+                    o->bases->list[0].name);
     int code = verify_snapshot(snapshot, path, l, 0, NULL, o);
     if (code == CODE_OK) code = protect_chain(path, NULL, o);
     if (code == CODE_OK) code = check_on_disk(path);
     return code == CODE_OK ? remove_unchanged(l, path, look, snapshot, o) : code;
 }
 
-/* What is known after a snapshot was written. */
-struct written {
-    lmc_writer_info info;
-    int is_useless; /* nothing was coded against the base; the output was discarded */
-    int is_unsized; /* a pipe that begins without tensors: no base can match it */
-    uint64_t from, to;
-    double start;
-};
-
 /* Reports sizes, and how much was coded against the base. */
 static void say_written(const struct written *w, const char *name, const struct options *o)
 {
     const struct bases *bases = o->bases;
     say_unused_bases(1, o);
-    if (w->is_useless) return; /* the snapshot is written once more */
     if (bases->n && w->info.from_base_size && o->verbosity >= 2)
         say(name, "%.2f %% of the bytes are coded against %.300s",
             percent(w->info.from_base_size, w->info.coded_size), bases->list[0].name);
     say_sizes(o, name, w->from, w->to, w->from, w->start);
-}
-
-/* A pipe cannot be read twice, but its finished snapshot can be coded again, without the base. */
-static int recode_held(struct output *out, const struct attributes *attributes, const char *name,
-                       const lmc_base *base, const struct options *o)
-{
-    struct archive a = {0};
-    a.o = o;
-    a.name = name;
-    a.fd = take_held(out);
-    int code = fstat(a.fd, &a.st) == 0 ? read_archive_index(&a, base)
-                                       : fail_errno(name, errno, "cannot access its scratch file");
-    if (code == CODE_OK) code = recode_archive(&a, NULL, out, attributes, name, o, NULL);
-    else discard_output(out);
-    close_archive(&a);
-    return code;
-}
-
-/* A copy of the options without bases, for writing again a snapshot that the base did not help. */
-static struct options without_bases(const struct options *o, struct bases *none)
-{
-    struct options again = *o;
-    memset(none, 0, sizeof *none);
-    none->is_closed = 1;
-    again.bases = none;
-    again.remove_source = 0;
-    return again;
-}
-
-/* Reports that the base did not help. Then --rm keeps the source: the base may be the wrong one. */
-static int conclude_useless_base(int code, int is_unsized, const char *snapshot, const char *source,
-                                 const struct options *o)
-{
-    const char *const name = o->bases->list[0].name;
-    if (code != CODE_OK) return code;
-    if (o->remove_source)
-        return fail(CODE_ERROR, source,
-                    "is not removed: nothing of it was found in the base %.300s; %.300s is written "
-                    "without it; leave out --base",
-                    name, snapshot ? snapshot : STANDARD_OUTPUT);
-    if (o->verbosity > 0 && !o->bases->is_quiet)
-        say(source,
-            "nothing of it was found in the base %.300s (%s): %.300s is written without it, and "
-            "does "
-            "not need it",
-            name,
-            is_unsized ? "it comes from a pipe, where only the headers of safetensors and NumPy "
-                         "files tell the tensors; save it to a file"
-                       : "no tensor or file has the same name and size, or none is similar",
-            snapshot ? snapshot : STANDARD_OUTPUT);
-    return CODE_OK;
 }
 
 /* The path of the snapshot of `path`; NULL: standard output. To be freed. */
@@ -244,26 +195,21 @@ static int write_members(struct members *m, struct source *s, const char *path,
     code = open_output(&out, snapshot, is_file ? st : NULL, o->force);
     if (code != CODE_OK) return code;
     code = look_at_members(m, out.is_file, is_repeatable);
-    /* If it turns out that the base does not help, all is written again without it. Until then, the
-     * output is held back if it is not a file, or if the input cannot be read twice. */
-    if (code == CODE_OK && base && !(out.is_file && is_repeatable)) code = hold_output(&out);
     for (size_t i = 0; i < m->n && !s; i++) total += size_of_member(m, &m->list[i]);
     progress_start(name, s ? s->size : total);
     if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base);
     for (size_t i = 0; i < m->n && code == CODE_OK; i++)
         code = s ? add_source(s, m, i, writer, &out) : add_member_of_tree(m, i, writer, &out);
     code = finish_snapshot(code, writer, &out, m, &w->info);
-    if (code != CODE_OK) discard_output(&out);
-    w->is_useless = code == CODE_OK && base && w->info.from_base_size == 0;
     w->from = progress_done();
-    if (code == CODE_OK && !w->is_useless) code = commit_output(&out, &attributes);
-    else if (code == CODE_OK && is_repeatable) discard_output(&out);
-    else if (code == CODE_OK) code = recode_held(&out, &attributes, name, &base->source, o);
+    if (code == CODE_OK)
+        code = commit_snapshot(&out, m, base, &w->info, &attributes, name, &w->is_useless);
     w->to = out.outlet.size;
     progress_clear();
-    if (code == CODE_OK) say_written(w, name, o);
-    if (code == CODE_OK && !(w->is_useless && is_repeatable)) say_of_quantised(m, name);
-    return code;
+    if (code != CODE_OK) return code;
+    say_written(w, name, o);
+    say_of_quantised(m, name);
+    return CODE_OK;
 }
 
 /* -- files -- */
@@ -275,7 +221,6 @@ static int compress_source(struct source *s, const char *path, const char *snaps
     m.o = o;
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
-    w->is_unsized = s->size == LMC_UNKNOWN_SIZE && m.list[0].n_tensors == 0;
     int code = write_members(&m, s, path, &s->st, snapshot, w);
     free_members(&m);
     return code;
@@ -309,15 +254,9 @@ int compress_file(const char *path, int is_named, const struct options *o)
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
     if (code == CODE_OK) code = identify_source(&s, o);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
-    int is_repeatable = can_read_twice(path, &s.st);
     close_source(&s);
-    if (code == CODE_OK && w.is_useless) {
-        struct bases none;
-        const struct options again = without_bases(o, &none);
-        if (is_repeatable) code = compress_file(path, is_named, &again);
-        code = conclude_useless_base(code, w.is_unsized, snapshot, s.name, o);
-    } else if (code == CODE_OK && o->remove_source)
-        code = remove_source(NULL, path, &look, snapshot, o);
+    if (code == CODE_OK && o->remove_source)
+        code = remove_source(NULL, path, &look, snapshot, &w, o);
     free(snapshot);
     return code;
 }
@@ -370,13 +309,8 @@ static int write_listing(const struct listing *l, const char *root, const char *
 int compress_listing(const struct listing *l, const char *root, const char *snapshot,
                      const struct options *o)
 {
-    struct bases none;
     struct written w = {0};
-    int code = write_listing(l, root, snapshot, &w, o);
-    if (code != CODE_OK || !w.is_useless) return code;
-    struct options again = without_bases(o, &none);
-    code = write_listing(l, root, snapshot, &w, &again);
-    return conclude_useless_base(code, 0, snapshot, root, o);
+    return write_listing(l, root, snapshot, &w, o);
 }
 
 int compress_directory(const char *path, const struct options *o)
@@ -385,6 +319,7 @@ int compress_directory(const char *path, const struct options *o)
     char *root = copy_without_slashes(path), *snapshot = name_snapshot(root, o);
     const char *name = base_name(root);
     struct look look = {0};
+    struct written w = {0};
     int code;
     if (o->remove_source) look = look_at(root);
     if (o->remove_source && check_no_link(root) != CODE_OK) code = CODE_ERROR;
@@ -396,8 +331,8 @@ int compress_directory(const char *path, const struct options *o)
     if (code == CODE_OK && o->remove_source && l.n_others)
         code = fail(CODE_ERROR, root,
                     "holds '%.300s', which a snapshot cannot hold; leave out --rm", l.others[0]);
-    if (code == CODE_OK) code = compress_listing(&l, root, snapshot, o);
-    if (code == CODE_OK && o->remove_source) code = remove_source(&l, root, &look, snapshot, o);
+    if (code == CODE_OK) code = write_listing(&l, root, snapshot, &w, o);
+    if (code == CODE_OK && o->remove_source) code = remove_source(&l, root, &look, snapshot, &w, o);
     free_listing(&l);
     free(snapshot);
     free(root);

@@ -34,33 +34,10 @@ static int prepare_onto(struct base *onto, const struct archive *a, const struct
     return code;
 }
 
-/* If the base does not help, the snapshot is written once more without it. Output to a pipe waits
- * until this is known. */
-static int recode_onto(struct archive *a, const struct base *base, const char *output,
-                       const struct options *o)
-{
-    const struct attributes attributes = attributes_of_stat(&a->st);
-    struct output out;
-    int is_useless = 0, code = open_output(&out, output, &a->st, o->force);
-    if (code != CODE_OK) return code;
-    if (base && !out.is_file) code = hold_output(&out);
-    if (code == CODE_OK) code = recode_archive(a, base, &out, &attributes, NULL, o, &is_useless);
-    else discard_output(&out);
-    if (!is_useless) return code;
-    begin_to_count(a);
-    if (!out.open) code = open_output(&out, output, &a->st, o->force);
-    if (code == CODE_OK) code = recode_archive(a, NULL, &out, &attributes, NULL, o, NULL);
-    if (code == CODE_OK && o->verbosity > 0 && !o->bases->is_quiet)
-        say(a->name,
-            "nothing of it was found in the base %.300s: %.300s is written without it, and does "
-            "not need it",
-            base->name, output ? output : STANDARD_OUTPUT);
-    return code;
-}
-
 int recode_snapshot(const char *tip, const char *onto, const struct options *o)
 {
     const char *const output = file_of_output(o);
+    struct output out;
     struct archive a;
     struct base *base = onto ? find_base_named(onto, o) : NULL;
     const lmc_base *own;
@@ -73,7 +50,9 @@ int recode_snapshot(const char *tip, const char *onto, const struct options *o)
     if (code == CODE_OK && has_hashes(&a)) /* new ones would hide that these are wrong */
         code = check_hashes(tip, own, o);
     if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
-    if (code == CODE_OK) code = recode_onto(&a, base, output, o);
+    const struct attributes attributes = attributes_of_stat(&a.st);
+    if (code == CODE_OK) code = open_output(&out, output, &a.st, o->force);
+    if (code == CODE_OK) code = recode_archive(&a, base, &out, &attributes, o);
     close_archive(&a);
     return code;
 }

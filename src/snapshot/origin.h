@@ -249,6 +249,15 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
     }
     return 0;
 }
+
+/* The number, plus 1, of the item that predicts tensor t, or the file if t is NULL; 0: none. */
+static uint32_t lmc__match(const lmc__origin *o, const lmc_file *f, const lmc_tensor *t)
+{
+    uint32_t found;
+    if (!t) return lmc__match_item(o, f->path, f->path, "", f->size);
+    found = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
+    return found ? found : lmc__match_by_end(o, t);
+}
 #endif
 
 /* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.

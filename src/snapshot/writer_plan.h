@@ -390,11 +390,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w,
     if (hints.base_parts)
         for (i = 0; i < hints.n_base_parts && !found.base; i++)
             found.base = lmc__match_part(o, &hints.base_parts[i]);
-    else if (!t) found.base = lmc__match_item(o, f->path, f->path, "", f->size);
-    else {
-        found.base = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
-        if (!found.base) found.base = lmc__match_by_end(o, t);
-    }
+    else found.base = lmc__match(o, f, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
