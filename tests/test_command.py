@@ -2453,6 +2453,15 @@ class Diff(Case):
         self.assertLess(o["delta_size"], real)
         self.assertGreater(o["delta_size"], real - 3000)
 
+    def test_counts(self):
+        """All elements changed, and every third one, in their last byte; of each width."""
+        tensors = [(dtype, width, n, step) for dtype, width in (("U8", 1), ("BF16", 2), ("F32", 4), ("F64", 8)) for n in (1, 127, 128, 129, 1000) for step in (1, 3)]
+        for name, last in (("x", b"\0"), ("y", b"\1")):
+            self.write(name, safetensors([("%s-%d-%d" % (dtype, n, step), dtype, [n], b"".join(bytes(width - 1) + (b"\0", last)[i % step == 0] for i in range(n)))
+                                          for dtype, width, n, step in tensors]))
+        found = {t["name"]: t["changed_elements"] for t in self.diff("x", "y")["tensors"]}
+        self.assertEqual(found, {"%s-%d-%d" % (dtype, n, step): len(range(0, n, step)) for dtype, _, n, step in tensors})
+
     def test_table(self):
         text = self.lmc("diff", "old", "new").stdout.decode()
         self.assertRegex(text, r"(?m)^  changed  BF16     \[300,1000\] +600000    1\.99\d\d %.* w  in all.safetensors$|^  changed  BF16     \[300,1000\] +600000    2\.0000 %.* w  in all.safetensors$")

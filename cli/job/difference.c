@@ -99,18 +99,26 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
 }
 
 /* The number of elements that differ in any bit. Each width has its own loop: a call of memcmp for
- * each element would take longer than coding. */
+ * each element would take longer than coding. A run of constant length, whose count is as wide as
+ * an element, becomes vector instructions. */
 #define COUNT_CHANGED(type)                                                                        \
-    for (size_t i = 0; i + sizeof(type) <= size; i += sizeof(type)) {                              \
-        type x, y;                                                                                 \
-        memcpy(&x, a + i, sizeof x);                                                               \
-        memcpy(&y, b + i, sizeof y);                                                               \
-        n += x != y;                                                                               \
+    COUNT_RUNS(type, 128)                                                                          \
+    COUNT_RUNS(type, 1)
+#define COUNT_RUNS(type, length)                                                                   \
+    for (; size - at >= (length) * sizeof(type); at += (length) * sizeof(type)) {                  \
+        type x, y, changed = 0;                                                                    \
+        for (size_t i = 0; i < (length); i++) {                                                    \
+            memcpy(&x, a + at + i * sizeof x, sizeof x);                                           \
+            memcpy(&y, b + at + i * sizeof y, sizeof y);                                           \
+            changed = (type)(changed + (x != y));                                                  \
+        }                                                                                          \
+        n += changed;                                                                              \
     }
 static uint64_t count_changed(const unsigned char *a, const unsigned char *b, size_t size,
                               unsigned width)
 {
     uint64_t n = 0;
+    size_t at = 0;
     switch (width) {
     case 1: COUNT_CHANGED(uint8_t) break;
     case 2: COUNT_CHANGED(uint16_t) break;
@@ -120,6 +128,7 @@ static uint64_t count_changed(const unsigned char *a, const unsigned char *b, si
     return n;
 }
 #undef COUNT_CHANGED
+#undef COUNT_RUNS
 
 /* scan: NULL, or gets the counts of this item's elements. */
 static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
