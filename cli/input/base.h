@@ -266,6 +266,9 @@ const char *path_of_delta(const struct archive *delta);
  * base. NULL: there is none, or it is a snapshot, which is found by its content. To be freed. */
 char *find_name_beside(struct archive *delta);
 
+/* The path of a snapshot that is the delta's base as far as headers tell; NULL: none is found. */
+const char *find_base_path(const struct archive *delta, const struct options *o);
+
 /* Prints where the links of a delta's chain are, from its base down, as far as headers tell, and
  * the fingerprint of the first link that is not found. */
 void print_chain(struct archive *delta, const struct options *o);

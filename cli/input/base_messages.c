@@ -23,6 +23,15 @@ static const struct catalog_entry *locate(const uint8_t *wanted, struct catalog 
     return e && !is_unchanged_delta(e) ? e : NULL; /* a base with less depth would be first */
 }
 
+const char *find_base_path(const struct archive *delta, const struct options *o)
+{
+    const struct catalog_entry *e;
+    look_at_arguments(o->bases);
+    look_in_directories(o->bases, path_of_delta(delta));
+    e = locate(delta->wanted, &o->bases->catalog);
+    return e ? e->path : NULL;
+}
+
 /* Prints a chain's missing base, and a file that may be it. last: the delta that needs the base. */
 static void print_missing(const char *last, const uint8_t *wanted, const struct options *o)
 {

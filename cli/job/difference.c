@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "difference.h"
 
+#include "../choose/members.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
@@ -22,18 +23,19 @@ static int compare_diff_items(const void *a, const void *b)
     return order ? order : strcmp(x->path, y->path);
 }
 
-static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t number,
-                          const lmc_tensor *t)
+static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t file_number,
+                          const lmc_tensor *t, size_t number)
 {
     struct diff_item *item =
-        (struct diff_item *)append(&items->list, &items->n, &items->room, sizeof *item);
+        (struct diff_item *)append(&items->list, &items->n, &items->cap, sizeof *item);
     item->name = t ? t->name : f->path;
     item->path = f->path;
     item->tensor = t;
     item->dtype = t ? t->dtype : "";
     item->size = t ? t->size : f->size;
     item->offset = t ? t->offset : 0;
-    item->file_number = number;
+    item->file_number = file_number;
+    item->number = number;
     item->fingerprint = t ? t->fingerprint : f->fingerprint;
 }
 
@@ -41,10 +43,25 @@ void collect_diff_items(struct diff_items *items, const struct base *b)
 {
     for (size_t i = 0; i < b->source.n_files; i++) {
         const lmc_file *f = b->source.get_file(b->source.user, i);
-        for (size_t k = 0; k < f->n_tensors; k++) add_diff_item(items, f, i, &f->tensors[k]);
-        if (f->n_tensors == 0 && f->kind == LMC_FILE_REGULAR) add_diff_item(items, f, i, NULL);
+        const size_t n = items->n_numbers;
+        for (size_t k = 0; k < f->n_tensors; k++) add_diff_item(items, f, i, &f->tensors[k], n + k);
+        if (f->n_tensors == 0 && f->kind == LMC_FILE_REGULAR) add_diff_item(items, f, i, NULL, n);
+        items->n_numbers += f->n_tensors ? f->n_tensors : 1;
     }
     if (items->n) qsort(items->list, items->n, sizeof *items->list, compare_diff_items);
+}
+
+/* The item of that name; path NULL: in any file. NULL: there is none. */
+static struct diff_item *find_item(const struct diff_items *items, const char *path,
+                                   const char *name)
+{
+    const struct diff_item wanted = {.name = name, .path = path ? path : ""};
+    size_t i;
+    FIND_FIRST(i, items->n, compare_diff_items(&items->list[i], &wanted) < 0);
+    return i < items->n && strcmp(items->list[i].name, name) == 0 &&
+                   (!path || strcmp(items->list[i].path, path) == 0)
+               ? &items->list[i]
+               : NULL;
 }
 
 static int has_same_type(const struct diff_item *a, const struct diff_item *b)
@@ -130,55 +147,166 @@ static uint64_t count_changed(const unsigned char *a, const unsigned char *b, si
 #undef COUNT_CHANGED
 #undef COUNT_RUNS
 
+static int read_item(const struct base *b, const struct diff_item *item, uint64_t at, void *dst,
+                     size_t size)
+{
+    return b->source.read(b->source.user, item->file_number, item->offset + at, dst, size) == 0;
+}
+
+/* Reads what predicts bytes of the row: of A. What no part has is predicted by zeros. */
+static int read_old(struct diff *d, const struct diff_row *row, uint64_t at, size_t size)
+{
+    uint64_t start = 0, end;
+    if (row->old) return read_item(d->a, row->old, at, d->old_piece, size);
+    memset(d->old_piece, 0, size);
+    for (const lmc_base_part *p = row->parts; p < row->parts + row->n_parts; p++, start = end) {
+        const uint64_t from = start > at ? start : at,
+                       to = start + p->size < at + size ? start + p->size : at + size;
+        end = start + p->size;
+        if (p->name && from < to &&
+            !read_item(d->a, find_item(&d->old_items, p->path, p->name), p->offset + from - start,
+                       d->old_piece + (from - at), (size_t)(to - from)))
+            return 0;
+    }
+    return 1;
+}
+
+/* Reads what its twin predicts of bytes of the row. */
+static int read_twin(struct diff *d, const struct diff_row *row, uint64_t at, size_t size)
+{
+    const size_t scale = row->conversion ? 2 : 1;
+    if (!read_item(d->b, row->twin, scale * at, d->old_piece, scale * size)) return 0;
+    return !row->conversion ||
+           lmc_conversion_apply(d->old_piece, d->old_piece, size / 2, row->conversion) == LMC_OK;
+}
+
 /* scan: NULL, or gets the counts of this item's elements. */
 static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
-    const struct diff_item *item = row->item, *old = row->old;
+    const struct diff_item *item = row->item;
+    const int has_old = row->old || row->n_parts;
     lmc_tensor_options options = LMC_TENSOR_OPTIONS(lmc_dtype_find(item->dtype));
     options.level = d->o->level;
     options.parallel = &d->o->parallel;
     unsigned width = lmc_dtype_width(options.dtype);
     row->n = item->size / width;
-    row->n_changed = old ? 0 : row->n;
+    row->n_changed = has_old ? 0 : row->n;
     if (scan) scan_begin(scan, options.dtype);
     for (uint64_t at = 0; at < item->size; at += DIFF_PIECE) {
         size_t size = (size_t)(item->size - at < DIFF_PIECE ? item->size - at : DIFF_PIECE);
-        if (d->b->source.read(d->b->source.user, item->file_number, item->offset + at, d->new_piece,
-                              size) != 0 ||
-            (old && d->a->source.read(d->a->source.user, old->file_number, old->offset + at,
-                                      d->old_piece, size) != 0))
+        if (!read_item(d->b, item, at, d->new_piece, size) ||
+            (has_old && !read_old(d, row, at, size)))
             return d->o->bases->code;
         if (scan) scan_piece(scan, d->new_piece, size);
-        if (old && row->kind != DIFF_SAME) {
+        if (has_old && row->kind != DIFF_SAME) {
             row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
             if (scan) scan_signs(scan, d->old_piece, d->new_piece, size);
         }
+        if (row->twin && !read_twin(d, row, at, size)) return d->o->bases->code;
         int code = code_piece(d, &options, NULL, size, &row->direct);
-        if (code == CODE_OK && old) code = code_piece(d, &options, d->old_piece, size, &row->delta);
+        if (code == CODE_OK && (has_old || row->twin))
+            code = code_piece(d, &options, d->old_piece, size, &row->delta);
         if (code != CODE_OK) return code;
         progress_add(size);
     }
-    if (!old) row->delta = row->direct;
+    if (!has_old && !row->twin) row->delta = row->direct;
     return CODE_OK;
 }
 
-void match_items(struct diff *d)
+/* -- matching -- */
+
+/* The files of B as members of a new snapshot, for what chooses twins and parts. */
+static struct members *describe_members(const struct diff *d)
 {
+    struct members *m = (struct members *)zeroed(1, sizeof *m);
+    m->o = d->o;
+    m->n = d->b->source.n_files;
+    m->list = (struct member *)zeroed(m->n, sizeof *m->list);
+    if (is_snapshot(d->b)) m->archive = &d->b->archive;
+    for (size_t i = 0; i < m->n; i++) {
+        const lmc_file *f = d->b->source.get_file(d->b->source.user, i);
+        m->list[i].path = f->path;
+        m->list[i].number = i;
+        set_tensors(&m->list[i], f->tensors, f->n_tensors);
+        if (m->archive) continue;
+        m->list[i].full = copy_text(d->b->files[i].full);
+        m->list[i].st = d->b->files[i].st;
+    }
+    return m;
+}
+
+/* Takes the hints for a tensor of a member, or for the member, for its row. */
+static void take_hints(struct diff *d, const struct member *member, size_t k)
+{
+    const struct members *const m = d->members;
+    const lmc_tensor_hints *const h = &member->hints[k];
+    const char *const name = member->n_tensors ? member->tensors[k].name : member->path;
+    const struct diff_item *const item = find_item(&d->new_items, member->path, name);
+    struct diff_row *row = item ? &d->rows[item - d->new_items.list] : NULL;
+    if (!row) return; /* a directory */
+    row->parts = h->base_parts;
+    row->n_parts = h->n_base_parts;
+    for (size_t i = 0; i < row->n_parts; i++)
+        if (row->parts[i].name) {
+            find_item(&d->old_items, row->parts[i].path, row->parts[i].name)->is_matched = 1;
+            if (row->kind == DIFF_ADDED) row->kind = DIFF_RESHAPED;
+        }
+    if (!h->twin) return;
+    const struct member *const other = &m->list[h->twin->file_number];
+    for (k = 0; k + 1 < other->n_tensors && other->tensors[k].offset < h->twin->offset;) k++;
+    row->twin = find_item(&d->new_items, other->path,
+                          other->n_tensors ? other->tensors[k].name : other->path);
+    row->conversion = h->twin->conversion;
+}
+
+/* Finds what predicts the items of B other than by their names: twins, and parts of A. */
+static int find_hints(struct diff *d)
+{
+    struct members *const m = d->members = describe_members(d);
+    const int code = find_twins(m);
+    (void)find_parts(m, &d->a->source);
+    for (size_t i = 0; i < m->n && code == CODE_OK; i++)
+        for (size_t k = 0; k < count_hints(&m->list[i]); k++) take_hints(d, &m->list[i], k);
+    return code;
+}
+
+int match_items(struct diff *d)
+{
+    lmc_match *matches = (lmc_match *)zeroed(d->new_items.n_numbers + 1, sizeof *matches);
+    int code = CODE_OK;
+    if (d->a && lmc_base_match(&d->a->source, &d->b->source, matches, NULL) != LMC_OK)
+        check_memory(NULL);
     d->rows = (struct diff_row *)zeroed(d->old_items.n + d->new_items.n, sizeof *d->rows);
     for (size_t i = 0; i < d->new_items.n; i++) {
-        struct diff_item *old = find_old_item(d, &d->new_items.list[i]);
+        struct diff_item *const item = &d->new_items.list[i], *named = find_old_item(d, item);
+        const lmc_match *const match = &matches[item->number];
         struct diff_row *row = &d->rows[d->n_rows++];
-        row->item = &d->new_items.list[i];
-        row->kind = compare_items(old, row->item);
-        row->old = old && old->size == row->item->size && row->kind != DIFF_RETYPED ? old : NULL;
-        if (old) old->is_matched = 1;
+        row->item = item;
+        if (d->a && match->file_number != SIZE_MAX) {
+            const char *path = d->a->source.get_file(d->a->source.user, match->file_number)->path;
+            named = find_item(&d->old_items, path, match->tensor ? match->tensor->name : path);
+            row->old = named;
+        }
+        row->kind = compare_items(named, item);
+        if (named) named->is_matched = 1;
     }
+    free(matches);
+    if (d->a) code = find_hints(d);
     for (size_t i = 0; i < d->old_items.n; i++)
         if (!d->old_items.list[i].is_matched) {
             struct diff_row *row = &d->rows[d->n_rows++];
             row->item = &d->old_items.list[i];
             row->kind = DIFF_REMOVED;
         }
+    return code;
+}
+
+void free_diff(struct diff *d)
+{
+    if (d->members) free_members(d->members);
+    free(d->members);
+    free(d->new_items.list);
+    free(d->rows);
 }
 
 static int compare_places(const void *a, const void *b)
@@ -197,7 +325,7 @@ int measure_all(struct diff *d, struct scan *scan,
     int code = CODE_OK;
     for (size_t i = 0; i < n; i++) rows[i] = &d->rows[i];
     qsort((void *)rows, n, sizeof *rows, compare_places);
-    d->old_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
+    d->old_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 2); /* a conversion reads twice */
     d->new_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
         code = measure_item(d, rows[i], scan);
@@ -265,14 +393,27 @@ void print_left_out(const struct diff *d, size_t n)
         printf("  and %llu more, without --top\n", (unsigned long long)(d->n_rows - n));
 }
 
-void print_item_name(const struct diff_item *item)
+/* What predicts the row, if it is not the item of the same name; NULL: nothing else. */
+static const struct diff_item *find_other(const struct diff_row *row)
 {
+    if (row->twin) return row->twin;
+    return row->old && strcmp(row->old->name, row->item->name) != 0 ? row->old : NULL;
+}
+
+void print_row_name(const struct diff_row *row)
+{
+    const struct diff_item *const item = row->item, *const other = find_other(row);
     const int has_path = item->tensor && *item->path;
-    print("%s%s%s\n",
+    size_t i = 0;
+    print("%s%s%s",
           *item->name    ? item->name
           : item->tensor ? "(the array)"
                          : "(the file itself)",
           has_path ? "  in " : "", has_path ? item->path : "");
+    while (i < row->n_parts && !row->parts[i].name) i++;
+    if (other) print("  %s %s", row->twin ? "twin of" : "was", other->name);
+    else if (row->n_parts) print("  part of %s", row->parts[i].name);
+    putchar('\n');
 }
 
 void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,
@@ -292,6 +433,12 @@ void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, 
         }
         put_json_number(w, "size", item->size);
         if (has_status) put_json(w, "status", json_string(diff_names[row->kind]));
+        if (find_other(row)) {
+            begin_json(w, row->twin ? "twin" : "old", '{');
+            put_json_text(w, "name", find_other(row)->name);
+            put_json_text(w, "path", find_other(row)->path);
+            end_json(w, '}');
+        }
         if (row->kind != DIFF_REMOVED) complete(w, user, i);
         end_json(w, '}');
     }

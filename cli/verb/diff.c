@@ -318,7 +318,7 @@ static void print_diff(const struct diff *d, int is_narrow)
         print_row_start(row, is_narrow);
         if (row->kind == DIFF_REMOVED) printf("%*s", is_narrow ? 23 : 74, "");
         else print_diff_numbers(row, row->item->size, is_narrow);
-        print_item_name(row->item);
+        print_row_name(row);
     }
     free(chosen);
     print_left_out(d, n);
@@ -386,8 +386,8 @@ int diff_snapshots(const struct options *o)
         collect_diff_items(&d.old_items, d.a);
         collect_diff_items(&d.new_items, d.b);
         progress_start(o->names[1], LMC_UNKNOWN_SIZE);
-        match_items(&d);
-        code = measure_all(&d, NULL, NULL, NULL);
+        code = match_items(&d);
+        if (code == CODE_OK) code = measure_all(&d, NULL, NULL, NULL);
         if (code == CODE_OK) code = compare_files(&rest, &d);
         rest.n_files = rest.n;
         if (code == CODE_OK) code = compare_links(&rest, &d);
@@ -402,7 +402,6 @@ int diff_snapshots(const struct options *o)
     for (int i = 0; i < 2; i++) free_links(&rest.links[i]);
     free(rest.list);
     free(d.old_items.list);
-    free(d.new_items.list);
-    free(d.rows);
+    free_diff(&d);
     return code;
 }

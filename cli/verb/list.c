@@ -46,6 +46,8 @@ struct shown {
     struct archive *a;
     const struct base *plain; /* files that are not compressed; NULL: a snapshot */
     lmc_base files;
+    struct archive base; /* -v: of a delta, if it was found; only its index is read */
+    lmc_base base_files;
     int is_narrow;
 };
 
@@ -76,6 +78,56 @@ static uint64_t packed_size(const struct shown *s, size_t file, uint64_t offset,
     return s->plain ? 0 : snapshot_encoded_size(s->a->reader, file, offset, size);
 }
 
+/* The tensor that has that byte of the file; NULL: none. */
+static const lmc_tensor *find_tensor_at(const lmc_file *f, uint64_t offset)
+{
+    size_t low;
+    FIND_FIRST(low, f->n_tensors, f->tensors[low].offset <= offset);
+    if (low == 0 || offset - f->tensors[low - 1].offset >= f->tensors[low - 1].size) return NULL;
+    return &f->tensors[low - 1];
+}
+
+/* With -v: names what predicts the bytes of a file from offset on. *path: of its file. Returns NULL
+ * if nothing does, or it is not known. */
+static const char *find_prediction(const struct shown *s, size_t file, uint64_t offset,
+                                   const char **path, int *is_own)
+{
+    lmc_match match;
+    if (s->a->o->verbosity < 2 || s->plain ||
+        lmc_reader_find_match(s->a->reader, file, offset, &match) != LMC_OK ||
+        match.file_number == SIZE_MAX)
+        return NULL;
+    const lmc_base *const in = match.is_own ? &s->files : &s->base_files;
+    const lmc_file *const f = in->get_file(in->user, match.file_number);
+    const lmc_tensor *const t = match.is_own ? find_tensor_at(f, match.offset) : match.tensor;
+    *path = f->path;
+    *is_own = match.is_own;
+    return t ? t->name : f->path;
+}
+
+static void print_prediction(const struct shown *s, size_t file, uint64_t offset)
+{
+    const char *path;
+    int is_own;
+    const char *const name = find_prediction(s, file, offset, &path, &is_own);
+    if (name)
+        print("  %s '%s'%s%s", is_own ? "twin of" : "base", name,
+              *path && strcmp(name, path) != 0 ? " in " : "", strcmp(name, path) != 0 ? path : "");
+}
+
+static void put_json_prediction(struct json_writer *w, const struct shown *s, size_t file,
+                                uint64_t offset)
+{
+    const char *path;
+    int is_own;
+    const char *const name = find_prediction(s, file, offset, &path, &is_own);
+    if (!name) return;
+    begin_json(w, is_own ? "twin" : "base", '{');
+    put_json_text(w, "name", name);
+    put_json_text(w, "path", path);
+    end_json(w, '}');
+}
+
 static void print_tensor(const struct shown *s, size_t file, const lmc_tensor *t)
 {
     char shape[LMC_MAX_RANK * 21 + 3], fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
@@ -89,16 +141,8 @@ static void print_tensor(const struct shown *s, size_t file, const lmc_tensor *t
     if (is_long) printf("  offset %llu", (unsigned long long)t->offset);
     if (is_long && !s->plain)
         printf("  %s", format_hex(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE));
+    print_prediction(s, file, t->offset);
     putchar('\n');
-}
-
-/* The tensor in whose bytes the view begins; NULL: none. */
-static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct container_view *v)
-{
-    size_t low;
-    FIND_FIRST(low, f->n_tensors, f->tensors[low].offset <= v->offset);
-    if (low == 0 || v->offset - f->tensors[low - 1].offset >= f->tensors[low - 1].size) return NULL;
-    return &f->tensors[low - 1];
 }
 
 /* Prints the views, which share bytes with the tensors of the file. The name of the tensor may be
@@ -108,7 +152,7 @@ static void print_views(const struct shown *s, const struct container *c, const 
     const lmc_tensor *last = NULL;
     for (size_t i = 0; i < c->n_views; i++) {
         const struct container_view *const v = &c->views[i];
-        const lmc_tensor *const whole = s->plain ? NULL : tensor_of_view(f, v);
+        const lmc_tensor *const whole = s->plain ? NULL : find_tensor_at(f, v->offset);
         char shape[LMC_MAX_RANK * 21 + 3];
         lmc_tensor t = {0};
         t.rank = v->rank;
@@ -155,6 +199,7 @@ static void print_file(const struct shown *s, size_t number)
         if (f->has_mode) printf("  mode %04o", (unsigned)f->mode);
         if (f->has_mtime) printf("  mtime %lld", (long long)f->mtime_s);
         if (!is_directory) printf("  crc %08x", (unsigned)f->crc);
+        if (!f->n_tensors) print_prediction(s, number, 0);
     }
     putchar('\n');
     for (size_t i = 0; i < f->n_tensors; i++) print_tensor(s, number, &f->tensors[i]);
@@ -292,6 +337,7 @@ static void put_json_tensor(struct json_writer *w, const struct shown *s, size_t
         put_json_number(w, "packed_size", packed_size(s, file, t->offset, t->size));
         put_json_hex(w, "fingerprint", t->fingerprint, LMC_FINGERPRINT_SIZE);
         put_json_hash(w, s->a, file, t);
+        put_json_prediction(w, s, file, t->offset);
     }
     if (!s->plain && t->loss.generation) {
         begin_json(w, "loss", '{');
@@ -428,21 +474,40 @@ static void print_json(const struct shown *s, json_t *record)
     end_json_line(&w);
 }
 
+/* Opens the index of a delta's base, if it is found, and the delta's index with this base. */
+static int open_base_of_listing(struct shown *s)
+{
+    struct archive *const a = s->a;
+    const char *const path = a->is_delta && a->o->verbosity >= 2 && !a->o->bases->is_off
+                                 ? find_base_path(a, a->o)
+                                 : NULL;
+    if (!path || open_archive_file(&s->base, path, a->o) != CODE_OK ||
+        try_archive_index(&s->base, NULL) != LMC_OK)
+        return CODE_OK;
+    s->base_files = lmc_reader_base(s->base.reader);
+    const enum lmc_status status = try_archive_index(a, &s->base_files);
+    return status == LMC_OK ? CODE_OK : read_archive_index(a, NULL);
+}
+
 int list_file(const char *path, const struct options *o)
 {
     struct archive a;
     struct base plain;
+    struct shown s = {.a = &a};
     int code = open_archive_or_plain(&a, &plain, path, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
         json_t *record = a.plain ? NULL : load_record(&a);
-        const struct shown s = {&a, a.plain ? &plain : NULL, files_of_archive(&a),
-                                !a.plain && wants_narrow_tables(o)};
-        if (o->json) print_json(&s, record);
-        else print_table(&s, record);
+        s.plain = a.plain ? &plain : NULL;
+        s.is_narrow = !a.plain && wants_narrow_tables(o);
+        if (!a.plain) code = open_base_of_listing(&s);
+        if (code == CODE_OK) s.files = files_of_archive(&a);
+        if (code == CODE_OK && o->json) print_json(&s, record);
+        else if (code == CODE_OK) print_table(&s, record);
         json_decref(record);
     }
     close_archive(&a);
+    close_archive(&s.base);
     close_base(&plain);
     return code;
 }

@@ -73,7 +73,8 @@ static int measure_step(struct stats_step *step, struct scan *scan)
 {
     struct diff *d = &step->diff;
     collect_diff_items(&d->new_items, d->b);
-    match_items(d);
+    const int code = match_items(d);
+    if (code != CODE_OK) return code;
     pair_rows(d);
     step->rows = (struct stats_row *)zeroed(d->new_items.n, sizeof *step->rows);
     return measure_all(d, scan, take_scan, step);
@@ -108,8 +109,7 @@ static void free_stats(struct stats *s)
         for (size_t k = 0; step->rows && k < step->diff.new_items.n; k++)
             free(step->rows[k].exponents);
         free(step->rows);
-        free(step->diff.rows);
-        free(step->diff.new_items.list);
+        free_diff(&step->diff);
     }
     free(s->steps);
 }
@@ -263,7 +263,7 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
             print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL,
                           row->old ? NULL : diff_names[row->kind], n_planes);
         }
-        print_item_name(row->item);
+        print_row_name(row);
     }
     print_left_out(d, n);
     free(chosen);
