@@ -290,3 +290,4 @@ const struct option options[] = {
 };
 
 const size_t n_options = sizeof options / sizeof *options;
+typedef char options_fit_into_a_mask[sizeof options / sizeof *options <= 64 ? 1 : -1]; /* given */
