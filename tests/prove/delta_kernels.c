@@ -2,6 +2,7 @@
  * with:  -DKERNEL=0 -DN=24 -DW=2 | -DKERNEL=0 -DN=6 -DW=4 | -DKERNEL=1 -DN=24 -DW=2 |
  *        -DKERNEL=1 -DN=6 -DW=4 | -DKERNEL=2 -DN=24 -DW=2 | -DKERNEL=2 -DN=6 -DW=4 |
  *        -DKERNEL=2 -DN=6 -DW=8
+ * takes: minutes
  * shows: lmc__patch_scalar, lmc__ungroup_scalar, lmc__count_classes_scalar
  * for:   these n and widths, buffers of exactly that size; two classes, any threshold, order and
  *        residuals; any numbers of changes, also such that do not ascend; dst may be the base */
