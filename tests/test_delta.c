@@ -2318,6 +2318,7 @@ static void test_matches(void)
     lmc_reader_free(reader);
     free(out.data);
     free_loose(&old_files);
+    free_parts(p, 4);
     t_free_model(&old_model);
     t_free_model(&model);
 }
