@@ -215,7 +215,7 @@ class Json(Case):
         self.lmc("s0")
         self.lmc("--base", "s0.lmc", "s1")
         self.lmc("--base", "s1.lmc", "s2")
-        data = bytearray(self.read("s0.lmc"))
+        data = bytearray(self.read("s2.lmc"))  # nobody's base: it has the fingerprint of its original
         data[len(data) // 2] ^= 1
         self.write("bad.lmc", data)
         self.write("none", b"no snapshot")
