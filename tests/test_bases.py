@@ -336,6 +336,7 @@ class Chains(Case):
                     self.lmc("-d", "-f", "-o", "out", "s/3.lmc", *args, says="")
                     self.assertEqual(self.read("out"), self.data[3])
                 shutil.copy(self.path("good/copy.lmc"), self.path("s/z.lmc"))
+                self.write("s/y.lmc", good[:-150] + bytes([good[-150] ^ 1]) + good[-149:])  # its index is damaged, so it is none
                 for args, copy in (((), "s/z.lmc"), (("--no-search", "--base", name, "--base", "good/copy.lmc", "--search", "s"), "good/copy.lmc")):
                     if at == len(good) // 2:
                         says = "%s: has the same content as %s by its index: put it in that place, or name it with --base" % (copy, name)
@@ -343,6 +344,7 @@ class Chains(Case):
                     else:
                         self.lmc("-t", "s/3.lmc", *args, says="")
                 os.unlink(self.path("s/z.lmc"))
+                os.unlink(self.path("s/y.lmc"))
             self.write(name, good)
             os.unlink(self.path("good/copy.lmc"))
 
@@ -353,6 +355,24 @@ class Chains(Case):
         p = self.lmc("1.st", "2.st", "--no-search", "--base", "bad.lmc", code=3)
         self.assertIn("bad.lmc: is damaged, as was said before", p.stderr.decode())
         self.assertNotIn("2.st: ", p.stderr.decode())
+
+    def test_a_damaged_link_of_several_deltas(self):
+        """Each of them is said to fail, also those whose chain is long enough for a scratch copy, of which the first was half made."""
+        weights = bf16(3000)
+        os.mkdir(self.path("c"))
+        os.mkdir(self.path("out"))
+        for k in range(140):
+            self.write("x", safetensors([("w", "BF16", [3000], moved(weights, 2, 0.003 * k, k))]))
+            self.lmc("-q", "x", "-o", "c/%03d.lmc" % k, *(["--base", "c/%03d.lmc" % (k - 1)] if k else []))
+        data = bytearray(self.read("c/060.lmc"))
+        data[300] ^= 1
+        self.write("c/060.lmc", data)
+        names = ["c/%03d.lmc" % k for k in (139, 138, 100, 61)]
+        p = self.lmc("-d", *names, "-o", "out/", code=3)
+        lines = p.stderr.decode().splitlines()
+        self.assertIn("c/060.lmc: corrupt", lines[0])
+        self.assertEqual(lines[1:], ["lmc: c/060.lmc: is damaged, as was said before"] * 3)
+        self.assertEqual(os.listdir(self.path("out")), [])
 
     def test_damaged_and_foreign_files_beside_it(self):
         data = bytearray(self.read("s/0.lmc"))
@@ -604,7 +624,7 @@ class Needless(Case):
         self.lmc("--base", "one", "other", says="nothing of it was found in the base one (no tensor or file has the same name and size, or none is similar): "
                  "other.lmc is written without it, and does not need it")
         self.assertEqual(self.read("other.lmc"), self.read("o/alone.lmc"))
-        p = self.lmc("--base", "one", "-c", "other", says="needs it nevertheless, as a pipe cannot be written again; leave out --base")
+        p = self.lmc("--base", "one", "-c", "other", says="needs it nevertheless, as standard output and pipes cannot be written again; leave out --base")
         self.write("o/y.lmc", p.stdout)
         self.lmc("-t", "--no-search", "o/y.lmc", code=4)
         self.restores("o/y.lmc", self.read("other"), "--base", "one")

@@ -387,6 +387,41 @@ class Rebase(Chain):
             self.assertEqual(self.tree(), before, path)
 
 
+class Twins(Case):
+    """Looking for equal tensors in a snapshot takes few bytes of many blocks, and each block is decoded."""
+
+    N, SIZE = 50, 200000
+
+    def setUp(self):
+        super().setUp()
+        for name, seed in ("x", 1), ("y", 2):
+            f = f32(self.SIZE, seed)
+            b = rounded(f)
+            k = [1009 * i for i in range(self.N)]  # so that no two tensors are equal
+            masters = [("w%d" % i, "F32", [self.SIZE], f[4 * k[i]:] + f[:4 * k[i]]) for i in range(self.N)]
+            copies = [("w%d" % i, "BF16", [self.SIZE], b[2 * k[i]:] + b[:2 * k[i]]) for i in range(self.N)]
+            os.mkdir(self.path(name))
+            for file, tensors in ("masters", masters), ("averages", masters), ("model", copies):
+                self.write("%s/%s.safetensors" % (name, file), safetensors(tensors))
+        self.lmc("-q", "x")
+
+    def same_files(self, snapshot):
+        self.lmc("-q", "-d", "--no-search", snapshot, "-o", "out")
+        for file in os.listdir(self.path("x")):
+            self.assertEqual(self.read("out/" + file), self.read("x/" + file))
+        shutil.rmtree(self.path("out"))
+
+    def test_useless_base(self):
+        """The snapshot that is coded again without its base has the twins of the first time."""
+        self.lmc("--base", "y", "x", "-o", "again.lmc", says="x: nothing of it was found in the base y")
+        self.assertEqual(self.read("again.lmc"), self.read("x.lmc"))
+
+    def test_more_than_the_limit_of_work(self):
+        for onto in "none", "y":
+            self.lmc("rebase", "--onto", onto, "x.lmc", "-o", onto + ".lmc", says="x.lmc: has too many tensors to look for equal ones in it")
+            self.same_files(onto + ".lmc")
+
+
 class Unknown(Case):
     def test_sections_and_records(self):
         """Sections and records that depend only on content are copied; a message names the others (R4-56)."""

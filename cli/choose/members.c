@@ -24,7 +24,7 @@ void free_members(struct members *m)
         free(m->list[i].parts);
     }
     free(m->list);
-    free(m->twins);
+    if (!m->are_twins_lent) free(m->twins);
     free_links(&m->links);
     free(m->parts);
     free((void *)m->lossy);
@@ -40,6 +40,7 @@ enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *ds
     if (m->archive) {
         const lmc_base base = lmc_reader_base(m->archive->reader);
         const enum lmc_status status = base.read(base.user, member->number, offset, dst, size);
+        if (status == LMC_ERR_LIMIT && m->is_sampling) return status;
         m->code =
             status == LMC_OK ? CODE_OK : fail_damage(m->archive, status, member->number, offset);
     } else m->code = read_opened(&m->opened, member->full, &member->st, offset, dst, size);

@@ -48,11 +48,13 @@ struct members {
     struct member *list;
     size_t n;
     lmc_twin *twins;      /* storage; NULL: there are none */
+    int are_twins_lent;   /* twins is that of other members */
     lmc_base_part *parts; /* storage; NULL: there are none */
     int has_alike;        /* descriptions that earlier ones predict, if no base does */
     int has_pairs;        /* of moments: so later members may need earlier ones */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
+    int is_sampling;         /* for twins; then LMC_ERR_LIMIT of the archive is not reported */
     struct links links;
     const lmc_base *base;     /* the snapshot's base; NULL: none */
     const lmc_tensor **lossy; /* quantised tensors of the base, by name */
@@ -106,8 +108,13 @@ void order_members(struct members *m, const lmc_base *base);
  * so files with masters are stored before files with the copies.
  */
 
-/* Finds the twins among the members, and puts the members in order. */
+/* Finds the twins among the members, and puts the members in order. Those of an archive are not
+ * looked for any more when its limit of work is reached. */
 int find_twins(struct members *m);
+
+/* Takes the twins of other members, which outlive these: m is the archive that was written from
+ * them, so it has the same files and tensors, in the same order. */
+void take_twins(struct members *m, const struct members *known);
 
 /* -- tensors and files made of parts of the base (parts.c) --
  *

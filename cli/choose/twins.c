@@ -108,8 +108,8 @@ static uint64_t place_of_sample(uint64_t n, unsigned i, unsigned n_places)
 }
 
 /* Sets the hash unless it is known. *is_constant: all samples are equal. */
-static int sample_candidate(struct members *m, struct candidate *c, int is_scattered,
-                            int *is_constant)
+static enum lmc_status sample_candidate(struct members *m, struct candidate *c, int is_scattered,
+                                        int *is_constant)
 {
     const lmc_tensor *t = tensor_of(m, c);
     unsigned char sample[N_SAMPLES * 8];
@@ -120,15 +120,15 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
     size_t size = N_SAMPLES * width, part = size / n_places;
     *is_constant = 0;
     for (unsigned i = 0; i < n_places && (is_scattered || !c->is_known); i++) {
-        if (read_member(m, c->member,
-                        t->offset + width * place_of_sample(t->size / width, i, n_places),
-                        sample + i * part, part) != 0)
-            return m->code;
+        const enum lmc_status status = read_member(
+            m, c->member, t->offset + width * place_of_sample(t->size / width, i, n_places),
+            sample + i * part, part);
+        if (status != LMC_OK) return status;
         *is_constant = memcmp(sample, sample + width, (i + 1) * part - width) == 0;
         if (c->is_known && !*is_constant) /* mostly true after one or two reads */
             break;
     }
-    if (c->is_known) return CODE_OK;
+    if (c->is_known) return LMC_OK;
     if (c->conversion) {
         unsigned char wide[sizeof sample];
         memcpy(wide, sample, size);
@@ -138,7 +138,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
     }
     *is_constant = memcmp(sample, sample + width, size - width) == 0;
     c->hash = hash_bytes(hash_bytes(FNV_START, c->dtype, strlen(c->dtype)), sample, size);
-    return CODE_OK;
+    return LMC_OK;
 }
 
 /* Puts candidates that may be equal side by side, in the order of the members. */
@@ -211,7 +211,7 @@ static void take_fingerprints(struct candidates *c, const struct members *m)
 }
 
 /* Finds groups by size, then by one read of each candidate, then by many, in the order of files. */
-static int find_groups(struct candidates *c, struct members *m)
+static enum lmc_status find_groups(struct candidates *c, struct members *m)
 {
     collect_candidates(c, m);
     drop_lonely(c);
@@ -220,13 +220,31 @@ static int find_groups(struct candidates *c, struct members *m)
         size_t n = 0;
         if (c->n) qsort(c->list, c->n, sizeof *c->list, compare_places);
         for (size_t i = 0; i < c->n; i++) {
-            int is_constant, code = sample_candidate(m, &c->list[i], is_scattered, &is_constant);
-            if (code != CODE_OK) return code;
+            int is_constant;
+            const enum lmc_status status =
+                sample_candidate(m, &c->list[i], is_scattered, &is_constant);
+            if (status != LMC_OK) return status;
             if (!is_scattered || !is_constant) c->list[n++] = c->list[i];
         }
         c->n = n;
         drop_lonely(c);
     }
+    return LMC_OK;
+}
+
+/* Finds the groups. Each sample of an archive costs decoding a block and what that needs, so many
+ * samples may reach its limit of work: then there are no groups, and reading it begins anew. */
+static int find_groups_within_limit(struct candidates *c, struct members *m)
+{
+    m->is_sampling = 1;
+    const enum lmc_status status = find_groups(c, m);
+    m->is_sampling = 0;
+    if (status != LMC_ERR_LIMIT) return status == LMC_OK ? CODE_OK : m->code;
+    c->n = 0;
+    begin_to_count(m->archive);
+    if (m->o->verbosity > 0)
+        say(m->archive->name, "has too many tensors to look for equal ones in it, as each look "
+                              "decodes a block: the output may be larger");
     return CODE_OK;
 }
 
@@ -382,7 +400,7 @@ int find_twins(struct members *m)
 {
     struct candidates c = {0};
     uint64_t size = 0;
-    int code = find_groups(&c, m);
+    int code = find_groups_within_limit(&c, m);
     if (code == CODE_OK && (c.n || m->has_pairs)) {
         order_masters(m, &c);
         m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);
@@ -404,4 +422,15 @@ int find_twins(struct members *m)
     free(c.list);
     m->has_alike = has_alike(m);
     return code;
+}
+
+void take_twins(struct members *m, const struct members *known)
+{
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < count_hints(&m->list[i]); k++)
+            if (!known->list[i].choices || !known->list[i].choices[k].is_wanted)
+                m->list[i].hints[k].twin = known->list[i].hints[k].twin;
+    m->twins = known->twins;
+    m->are_twins_lent = 1;
+    m->has_alike = known->has_alike;
 }

@@ -267,7 +267,8 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
         if (is_damaged) name_copy(b);
         if (is_damaged && !is_partial) b->state = BASE_DAMAGED;
         if (b->salvage) return read_intact(b, number, offset, dst, size);
-    } else if (b->all->code == CODE_OK) b->all->code = CODE_CORRUPT;
+    } else if (b->all->code == CODE_OK)
+        b->all->code = fail(CODE_CORRUPT, b->name, "is damaged, as was said before");
     return is_partial ? LMC_ERR_BASE_WRONG : LMC_ERR_READ;
 }
 

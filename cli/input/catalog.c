@@ -231,6 +231,15 @@ static char *find_source_of(const struct base *b)
     return path;
 }
 
+static int has_whole_index(const char *path, const struct options *o)
+{
+    struct archive a;
+    const int is_whole =
+        open_archive_file(&a, path, o) == CODE_OK && try_archive_index(&a, NULL) == LMC_OK;
+    close_archive(&a);
+    return is_whole;
+}
+
 void name_copy(const struct base *b)
 {
     const struct catalog_entry *e, *copy = NULL;
@@ -241,7 +250,7 @@ void name_copy(const struct base *b)
     for (; n && n-- && !copy; e++) {
         const struct base *other = e->is_given ? &b->all->list[e->number] : e->base;
         if (!is_unchanged_delta(e) && !is_same_file(e->path, b->name) &&
-            !(other && other->state == BASE_DAMAGED))
+            !(other && other->state == BASE_DAMAGED) && has_whole_index(e->path, b->archive.o))
             copy = e;
     }
     char *const source = copy ? NULL : find_source_of(b);

@@ -58,8 +58,9 @@ struct hunt {
     const struct options *o;
     struct base *visited; /* a snapshot that is wanted, but whose own base is being searched */
     struct base *beside;  /* the file beside the delta that has the name of its base; or NULL */
-    int damaged;          /* exit code of unreadable snapshots; a copy may be found */
-    int code;             /* not CODE_OK: the search ends */
+    struct base *known; /* one that is the base, but damaged, which was reported before; or NULL */
+    int damaged;        /* exit code of unreadable snapshots; a copy may be found */
+    int code;           /* not CODE_OK: the search ends */
 };
 
 static int is_wanted(struct hunt *h, struct base *b, int *code)
@@ -84,7 +85,10 @@ static struct base *find_snapshot(struct hunt *h, int kind)
     for (size_t i = 0; i < n && !found; i++) {
         struct base *b = list[i];
         int code = CODE_OK;
-        if (b->state == BASE_DAMAGED) continue;
+        if (b->state == BASE_DAMAGED) {
+            h->known = b;
+            continue;
+        }
         if (is_wanted(h, b, &code)) found = b;
         if (code == CODE_OK) continue;
         b->state = BASE_DAMAGED; /* which was reported */
@@ -247,9 +251,11 @@ static struct base *look_for_base(struct hunt *h)
 
 struct base *find_base(struct archive *delta, const struct options *o, int *code)
 {
-    struct hunt h = {delta, o, NULL, NULL, CODE_OK, CODE_OK};
+    struct hunt h = {delta, o, NULL, NULL, NULL, CODE_OK, CODE_OK};
     struct base *b = look_for_base(&h);
     *code = b || h.code != CODE_OK ? h.code : h.damaged;
+    if (!b && *code == CODE_OK && h.known)
+        *code = fail(CODE_CORRUPT, h.known->name, "is damaged, as was said before");
     if (!b && h.visited && !same_fingerprint(h.visited->archive.wanted, delta->wanted))
         b = h.visited; /* a loop, unless the delta changes nothing */
     if (!b || *code != CODE_OK) return NULL;

@@ -30,7 +30,9 @@ int make_replica(struct replica *r, const struct archive *a)
     if (code == CODE_OK) outlet_finish(&out);
     outlet_drop(&out);
     free(window);
-    return out.error ? fail_scratch(out.error) : code;
+    if (out.error) code = fail_scratch(out.error);
+    if (code != CODE_OK) free_replica(r); /* it is not whole */
+    return code;
 }
 
 void free_replica(struct replica *r)

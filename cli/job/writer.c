@@ -365,8 +365,10 @@ static void say_useless(const struct members *m, const struct base *base, const 
     if (m->o->verbosity > 0 && !m->o->bases->is_quiet)
         say(source, "nothing of it was found in the base %.300s (%s): %.300s %s", base->name, why,
             output,
-            needs_it ? "needs it nevertheless, as a pipe cannot be written again; leave out --base"
-                     : "is written without it, and does not need it");
+            needs_it
+                ? "needs it nevertheless, as standard output and pipes cannot be written again; "
+                  "leave out --base"
+                : "is written without it, and does not need it");
 }
 
 /* Codes the finished output again, without its base, which it does not use. */
@@ -388,7 +390,7 @@ static int write_again(struct output *out, const struct members *m,
     discard_output(out);
     if (code == CODE_OK) begin_to_count(&a);
     if (code == CODE_OK) code = open_output(out, path, NULL, force);
-    if (code == CODE_OK) code = recode_archive(&a, NULL, out, attributes, &quiet);
+    if (code == CODE_OK) code = recode_archive(&a, NULL, out, attributes, m, &quiet);
     close_archive(&a);
     free(path);
     return code;
@@ -410,7 +412,8 @@ int commit_snapshot(struct output *out, const struct members *m, const struct ba
 }
 
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
-                   const struct attributes *attributes, const struct options *o)
+                   const struct attributes *attributes, const struct members *known,
+                   const struct options *o)
 {
     struct members m = {0};
     lmc_writer_info written;
@@ -435,7 +438,8 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     progress_start(a->name, total);
     code = read_links(&m.links, a->reader) == 0 ? CODE_OK : fail_bad_links(a->name);
     if (code == CODE_OK) code = read_quantizers(&m);
-    if (code == CODE_OK && out->is_file && !o->no_twins) code = find_twins(&m);
+    if (code == CODE_OK && known) take_twins(&m, known);
+    else if (code == CODE_OK && out->is_file && !o->no_twins) code = find_twins(&m);
     attach_quantizers(&m);
     if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base);
     if (code == CODE_OK) code = copy_all_metadata(a, writer, out);

@@ -39,6 +39,8 @@ int commit_snapshot(struct output *out, const struct members *m, const struct ba
 int has_hashes(const struct archive *a);
 
 /* Codes the open snapshot, whose index was read, to the open output, which is closed on return.
- * base: what it is coded against; NULL: nothing. */
+ * base: what it is coded against; NULL: nothing. known: the members that it was written from, which
+ * tell its twins; NULL: they are looked for. */
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
-                   const struct attributes *attributes, const struct options *o);
+                   const struct attributes *attributes, const struct members *known,
+                   const struct options *o);

@@ -52,7 +52,7 @@ int recode_snapshot(const char *tip, const char *onto, const struct options *o)
     if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
     const struct attributes attributes = attributes_of_stat(&a.st);
     if (code == CODE_OK) code = open_output(&out, output, &a.st, o->force);
-    if (code == CODE_OK) code = recode_archive(&a, base, &out, &attributes, o);
+    if (code == CODE_OK) code = recode_archive(&a, base, &out, &attributes, NULL, o);
     close_archive(&a);
     return code;
 }

@@ -42,9 +42,12 @@ def order(dtype: str) -> int:
     return -NUMBERS[dtype] if BITS[dtype] >= 8 else -min(NUMBERS[dtype], NUMBERS["F6_E3M2"])
 
 
-@lru_cache(1000)  # numpy takes some microseconds to make the name of a dtype
 def dtype_name(dtype: Any) -> str:
     """LMC's name of a dtype, which may be "BF16", "bfloat16", a dtype or scalar type of numpy, ml_dtypes, torch."""
+    return (_kept_name if type(dtype).__hash__ else _find_name)(dtype)
+
+
+def _find_name(dtype: Any) -> str:
     if isinstance(dtype, str):
         text = dtype
     else:
@@ -63,6 +66,9 @@ def dtype_name(dtype: Any) -> str:
             " (what is coded are its bytes), or give the dtype."
         )
     return name
+
+
+_kept_name = lru_cache(1000)(_find_name)  # numpy takes some microseconds to make the name of a dtype
 
 
 def count_bytes(dtype: str, shape: tuple[int, ...]) -> int:

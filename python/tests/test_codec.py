@@ -433,3 +433,9 @@ def test_missing_base_is_named(tmp_path, weights):
     subprocess.run([command, "--base", "a\x1b.st", "b.st"], cwd=tmp_path, check=True)
     with pytest.raises(lmc.MissingBaseError, match=r"b.st.lmc: tensor 'w': .* \(once called a\\x1B.st\), is needed: give base="):
         files.load_file(tmp_path / "b.st.lmc")
+
+
+@pytest.mark.parametrize("dtype", ["float7", [1], {}])
+def test_what_is_no_dtype(dtype):
+    with pytest.raises(TypeError, match="LMC has no dtype"):
+        lmc.compress(b"1234", dtype=dtype)
