@@ -108,8 +108,8 @@ void order_members(struct members *m, const lmc_base *base);
  * so files with masters are stored before files with the copies.
  */
 
-/* Finds the twins among the members, and puts the members in order. Those of an archive are not
- * looked for any more when its limit of work is reached. */
+/* Finds the twins among the members, and puts the members in order. If looking for those of an
+ * archive reaches its limit of work, only those that it has are used. */
 int find_twins(struct members *m);
 
 /* Takes the twins of other members, which outlive these: m is the archive that was written from

@@ -233,18 +233,20 @@ static enum lmc_status find_groups(struct candidates *c, struct members *m)
 }
 
 /* Finds the groups. Each sample of an archive costs decoding a block and what that needs, so many
- * samples may reach its limit of work: then there are no groups, and reading it begins anew. */
-static int find_groups_within_limit(struct candidates *c, struct members *m)
+ * samples may reach its limit of work (*is_spent): then there are no groups, and reading begins
+ * anew. */
+static int find_groups_within_limit(struct candidates *c, struct members *m, int *is_spent)
 {
     m->is_sampling = 1;
     const enum lmc_status status = find_groups(c, m);
     m->is_sampling = 0;
-    if (status != LMC_ERR_LIMIT) return status == LMC_OK ? CODE_OK : m->code;
+    *is_spent = status == LMC_ERR_LIMIT;
+    if (!*is_spent) return status == LMC_OK ? CODE_OK : m->code;
     c->n = 0;
     begin_to_count(m->archive);
     if (m->o->verbosity > 0)
         say(m->archive->name, "has too many tensors to look for equal ones in it, as each look "
-                              "decodes a block: the output may be larger");
+                              "decodes a block: only those are used that it has as twins already");
     return CODE_OK;
 }
 
@@ -396,12 +398,61 @@ static int has_alike(const struct members *m)
     return repeated >= MIN_TWIN_SIZE;
 }
 
+/* The tensor of an archive's file that begins there; or the file, if it has no tensors. */
+static const lmc_tensor *find_start(const struct member *member, uint64_t offset)
+{
+    size_t k;
+    FIND_FIRST(k, member->n_tensors, member->tensors[k].offset < offset);
+    while (k < member->n_tensors && member->tensors[k].size == 0) k++; /* these are at one place */
+    if (k < member->n_tensors && member->tensors[k].offset == offset) return &member->tensors[k];
+    return !member->n_tensors && offset == 0 ? &member->whole : NULL;
+}
+
+/* Whether an original can predict a copy, and how. */
+static int find_conversion(const lmc_tensor *copy, const lmc_tensor *original,
+                           enum lmc_conversion *conversion)
+{
+    const enum lmc_dtype to = lmc_dtype_find(copy->dtype), from = lmc_dtype_find(original->dtype);
+    *conversion = from != LMC_F32  ? LMC_CONVERT_NONE
+                  : to == LMC_BF16 ? LMC_CONVERT_F32_TO_BF16
+                  : to == LMC_F16  ? LMC_CONVERT_F32_TO_F16
+                                   : LMC_CONVERT_NONE;
+    return *conversion
+               ? original->size == 2 * copy->size
+               : original->size == copy->size && lmc_dtype_width(from) == lmc_dtype_width(to);
+}
+
+/* Uses the twins that an archive has: its index tells them. Its files stay in order. */
+static void keep_twins(struct members *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n; i++) n += count_hints(&m->list[i]);
+    lmc_twin *twin = m->twins = (lmc_twin *)resize(NULL, n, sizeof *m->twins);
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < count_hints(&m->list[i]); k++) {
+            const struct member *const member = &m->list[i];
+            const lmc_tensor *const t = member->n_tensors ? &member->tensors[k] : &member->whole;
+            const lmc_tensor *original;
+            lmc_match found;
+            if (t->loss.generation ||
+                lmc_reader_find_match(m->archive->reader, i, t->offset, &found) != LMC_OK ||
+                !found.is_own || found.file_number > i ||
+                (found.file_number == i && found.offset >= t->offset))
+                continue;
+            original = find_start(&m->list[found.file_number], found.offset);
+            *twin = (lmc_twin){.file_number = found.file_number, .offset = found.offset};
+            if (original && find_conversion(t, original, &twin->conversion))
+                member->hints[k].twin = twin++;
+        }
+}
+
 int find_twins(struct members *m)
 {
     struct candidates c = {0};
     uint64_t size = 0;
-    int code = find_groups_within_limit(&c, m);
-    if (code == CODE_OK && (c.n || m->has_pairs)) {
+    int is_spent, code = find_groups_within_limit(&c, m, &is_spent);
+    if (is_spent) keep_twins(m);
+    else if (code == CODE_OK && (c.n || m->has_pairs)) {
         order_masters(m, &c);
         m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);
         for (int is_master = 1; is_master >= 0;
@@ -414,7 +465,7 @@ int find_twins(struct members *m)
         for (size_t i = 0; i < c.n; i++)
             if (hints_for(m, &c.list[i])->twin == &m->twins[i]) size += c.list[i].size;
     }
-    if (size < MIN_TWIN_SIZE) {
+    if (!is_spent && size < MIN_TWIN_SIZE) {
         for (size_t i = 0; i < c.n; i++) hints_for(m, &c.list[i])->twin = NULL;
         free(m->twins);
         m->twins = NULL;

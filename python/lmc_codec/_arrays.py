@@ -44,7 +44,11 @@ def order(dtype: str) -> int:
 
 def dtype_name(dtype: Any) -> str:
     """LMC's name of a dtype, which may be "BF16", "bfloat16", a dtype or scalar type of numpy, ml_dtypes, torch."""
-    return (_kept_name if type(dtype).__hash__ else _find_name)(dtype)
+    try:
+        hash(dtype)
+    except TypeError:
+        return _find_name(dtype)
+    return _kept_name(dtype)
 
 
 def _find_name(dtype: Any) -> str:

@@ -435,7 +435,7 @@ def test_missing_base_is_named(tmp_path, weights):
         files.load_file(tmp_path / "b.st.lmc")
 
 
-@pytest.mark.parametrize("dtype", ["float7", [1], {}])
+@pytest.mark.parametrize("dtype", ["float7", [1], ([1],)])
 def test_what_is_no_dtype(dtype):
     with pytest.raises(TypeError, match="LMC has no dtype"):
         lmc.compress(b"1234", dtype=dtype)
