@@ -30,17 +30,26 @@ def headings(page):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def dead(page):
-    text = re.sub(r"^```.*?^```$", "", read(page), flags=re.M | re.S)
-    for link in LINK.findall(re.sub(r"`[^`\n]*`", "`", text)):
+def prose(page):
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", read(page), flags=re.M | re.S)
+
+
+def links(page):
+    """(link, file, anchor in it or nothing) of what a page links to in the repository."""
+    for link in LINK.findall(re.sub(r"`[^`\n]*`", "`", prose(page))):
         path, _, anchor = link.partition("#")
-        target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
-        if re.match(r"[a-z]+:", link):
-            continue
+        if not re.match(r"[a-z]+:", link):
+            target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            yield link, target, anchor
+
+
+def dead(page):
+    for link, target, anchor in links(page):
         there = os.path.exists(os.path.join(TOP, target))
         if not there or anchor and anchor not in headings(target):
             yield "%s: link to %s" % (page, link)
-    for path in NAMED.findall(text):
+    for path in NAMED.findall(prose(page)):
         if not glob.glob(os.path.join(TOP, path.replace("NAME", "*"))):
             yield "%s: names %s" % (page, path)
 

@@ -63,6 +63,15 @@ size_t count_hints(const struct member *member)
     return member->n_tensors ? member->n_tensors : 1;
 }
 
+const lmc_tensor *tensor_at(const struct member *member, uint64_t offset)
+{
+    size_t k;
+    FIND_FIRST(k, member->n_tensors, member->tensors[k].offset < offset);
+    while (k < member->n_tensors && member->tensors[k].size == 0) k++; /* these are at one place */
+    if (k < member->n_tensors && member->tensors[k].offset == offset) return &member->tensors[k];
+    return !member->n_tensors && offset == 0 ? &member->whole : NULL;
+}
+
 void set_tensors(struct member *member, const lmc_tensor *tensors, size_t n)
 {
     member->n_tensors = n;

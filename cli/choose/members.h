@@ -77,6 +77,9 @@ uint64_t size_of_member(const struct members *m, const struct member *member);
 /* Of the member: one for each tensor; a file without tensors has one, too. */
 size_t count_hints(const struct member *member);
 
+/* The tensor of the member that begins there, and is not empty; `whole`, if it has no tensors. */
+const lmc_tensor *tensor_at(const struct member *member, uint64_t offset);
+
 /* Copies the tensors, which have no hints yet. */
 void set_tensors(struct member *member, const lmc_tensor *tensors, size_t n);
 

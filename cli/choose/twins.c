@@ -398,16 +398,6 @@ static int has_alike(const struct members *m)
     return repeated >= MIN_TWIN_SIZE;
 }
 
-/* The tensor of an archive's file that begins there; or the file, if it has no tensors. */
-static const lmc_tensor *find_start(const struct member *member, uint64_t offset)
-{
-    size_t k;
-    FIND_FIRST(k, member->n_tensors, member->tensors[k].offset < offset);
-    while (k < member->n_tensors && member->tensors[k].size == 0) k++; /* these are at one place */
-    if (k < member->n_tensors && member->tensors[k].offset == offset) return &member->tensors[k];
-    return !member->n_tensors && offset == 0 ? &member->whole : NULL;
-}
-
 /* Whether an original can predict a copy, and how. */
 static int find_conversion(const lmc_tensor *copy, const lmc_tensor *original,
                            enum lmc_conversion *conversion)
@@ -439,11 +429,14 @@ static void keep_twins(struct members *m)
                 !found.is_own || found.file_number > i ||
                 (found.file_number == i && found.offset >= t->offset))
                 continue;
-            original = find_start(&m->list[found.file_number], found.offset);
+            original = tensor_at(&m->list[found.file_number], found.offset);
             *twin = (lmc_twin){.file_number = found.file_number, .offset = found.offset};
             if (original && find_conversion(t, original, &twin->conversion))
                 member->hints[k].twin = twin++;
         }
+    if (twin != m->twins) return;
+    free(m->twins);
+    m->twins = NULL; /* else the snapshot would claim to refer to itself */
 }
 
 int find_twins(struct members *m)

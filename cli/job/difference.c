@@ -253,9 +253,9 @@ static void take_hints(struct diff *d, const struct member *member, size_t k)
         }
     if (!h->twin) return;
     const struct member *const other = &m->list[h->twin->file_number];
-    for (k = 0; k + 1 < other->n_tensors && other->tensors[k].offset < h->twin->offset;) k++;
-    row->twin = find_item(&d->new_items, other->path,
-                          other->n_tensors ? other->tensors[k].name : other->path);
+    const lmc_tensor *const original = tensor_at(other, h->twin->offset);
+    row->twin =
+        find_item(&d->new_items, other->path, other->n_tensors ? original->name : other->path);
     row->conversion = h->twin->conversion;
 }
 
