@@ -171,13 +171,13 @@ build/gpu/lib%: tests/gpu/fake_cuda.cpp tests/gpu/cuda_on_cpu.cpp tests/gpu/cuda
 
 # Files that bench/gpu.py needs on a machine with a GPU; they are built on this machine.
 gpu-check: build/python build/gpu-check/blocks build/gpu-check/plan build/gpu-check/test_kernel
-build/gpu-check/blocks: tests/blocks.py $(wildcard spec/*.py) spec/vectors/manifest.json
+build/gpu-check/blocks: tests/codec/blocks.py $(wildcard spec/*.py) spec/vectors/manifest.json
 	@mkdir -p $(@D)
-	$(call say,PYTHON $@)$${PYTHON:-python3} tests/blocks.py --write $@
+	$(call say,PYTHON $@)$${PYTHON:-python3} tests/codec/blocks.py --write $@
 build/gpu-check/plan: bench/gpu.c $(HEADERS)
 	@mkdir -p $(@D)
 	$(call say,CC $@)$(COMPILE) -w $< -o $@ $(LDFLAGS) -lm -ldl
-build/gpu-check/t_lmc.o: tests/t_lmc.c $(wildcard tests/*.h) $(HEADERS)
+build/gpu-check/t_lmc.o: tests/codec/t_lmc.c $(wildcard tests/codec/*.h) $(HEADERS)
 	@mkdir -p $(@D)
 	$(call say,CC $@)$(COMPILE) -c $< -o $@
 build/gpu-check/test_kernel: build/gpu-check/t_lmc.o $(wildcard tests/gpu/*.cpp tests/gpu/*.h)
@@ -199,38 +199,38 @@ $(DEV_KERNELS) build/dev/rest.o:
 
 build/bench build/peers.so: LEVELS = $(if $(shell grep -s LMC_LEVEL_MAX lmc.h),-DBENCH_LEVELS)
 
-build/bench: bench/bench.c bench/measure.h bench/data.h tests/t_data.h lmc.h
+build/bench: bench/bench.c bench/measure.h bench/data.h tests/codec/t_data.h lmc.h
 	@mkdir -p build
 	$(call say,CC $@)$(COMPILE) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
 
 # Programs that include sources of other programs.
 MEASURED = $(call say,CC $@)$(COMPILE) -Wno-unused-function -Wno-unused-variable
 
-build/levels: bench/levels.c bench/measure.h bench/data.h tests/t_data.h lmc.h
+build/levels: bench/levels.c bench/measure.h bench/data.h tests/codec/t_data.h lmc.h
 	@mkdir -p build
 	$(MEASURED) bench/levels.c -o $@ $(LDFLAGS) -lm
 
 build/speed: bench/speed.c bench/peers.c bench/measure.h bench/data.h bench/front.h \
-    tests/t_data.h lmc.h
+    tests/codec/t_data.h lmc.h
 	@mkdir -p build
 	$(MEASURED) -DBENCH_LEVELS bench/speed.c -o $@ \
 	    $(LDFLAGS) -l:libzstd.a -llz4 -lm
 
-build/steps: bench/steps.c bench/measure.h bench/data.h tests/t_data.h lmc.h
+build/steps: bench/steps.c bench/measure.h bench/data.h tests/codec/t_data.h lmc.h
 	@mkdir -p build
 	$(MEASURED) bench/steps.c -o $@ $(LDFLAGS) -lm
 
-build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/t_data.h lmc.h
+build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/codec/t_data.h lmc.h
 	@mkdir -p build
 	$(MEASURED) bench/quantise.c -o $@ $(LDFLAGS) -lm
 
-build/delta: bench/delta.c bench/measure.h bench/data.h bench/front.h tests/t_data.h lmc.h
+build/delta: bench/delta.c bench/measure.h bench/data.h bench/front.h tests/codec/t_data.h lmc.h
 	@mkdir -p build
 	$(call say,CC $@)$(COMPILE) bench/delta.c -o $@ $(LDFLAGS) -lzstd -lm
 
 # Other codecs for bench/peers.py. huff0 is only in the static libzstd, whose code can be linked
 # into a shared object only with -Bsymbolic.
-build/peers.so: bench/peers.c bench/front.h tests/t_data.h lmc.h
+build/peers.so: bench/peers.c bench/front.h tests/codec/t_data.h lmc.h
 	@mkdir -p build
 	$(call say,CC $@)$(COMPILE) $(LEVELS) -fPIC -shared bench/peers.c -o $@ $(LDFLAGS) -Wl,-Bsymbolic \
 	    -l:libzstd.a -llz4 -lm

@@ -662,7 +662,7 @@ def main():
 def made_of():
     """A digest of the programs' sources; in a copied tree, times mean nothing."""
     digest = hashlib.sha256()
-    for pattern in "lmc.h", "include/*.h", "bench/gpu.c", "tests/*.[ch]", "tests/gpu/*.cpp", "python/src/*", "python/lmc_codec/*.py":
+    for pattern in "lmc.h", "include/*.h", "bench/gpu.c", "tests/codec/*.[ch]", "tests/gpu/*.cpp", "python/src/*", "python/lmc_codec/*.py":
         for path in sorted(glob.glob(os.path.join(TOP, pattern))):
             with open(path, "rb") as f:
                 digest.update(f.read())

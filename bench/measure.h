@@ -8,7 +8,7 @@
 #include "../lmc.h"
 #include "../include/lmc_extra.h"
 
-#include "../tests/t_data.h"
+#include "../tests/codec/t_data.h"
 
 #include <stdio.h>
 #include <stdlib.h>

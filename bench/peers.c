@@ -11,7 +11,7 @@
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
-#include "../tests/t_data.h"
+#include "../tests/codec/t_data.h"
 #include "front.h"
 
 /* Declared in zstd's lib/common/huf.h since 1.5.4, the first that has the flags. */

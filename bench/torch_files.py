@@ -3,7 +3,7 @@
 
     bench/torch_files.py make DIR [COLUMNS [LAYERS]]   with PyTorch and safetensors: opt (fp32 moments) and bf (bf16 weights), as .pt and .safetensors
     bench/torch_files.py measure DIR [ROUNDS]          in turns, on one thread and on two; DIR in memory (tmpfs)
-    bench/torch_files.py sizes DIR WAY...              where the bytes are, in files that tests/make_checkpoints.py DIR WAY... has made
+    bench/torch_files.py sizes DIR WAY...              where the bytes are, in files that tests/command/make_checkpoints.py DIR WAY... has made
 
 Prints for each the median of the elapsed seconds, and of the CPU's; and the median of the ratios of neighbours.
 Environment: LMC (default: build/lmc). SPDX-License-Identifier: MIT

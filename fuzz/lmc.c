@@ -4,7 +4,7 @@
 
 uint64_t fuzz_decoded;
 
-#ifdef FUZZ_WITH_TESTS /* tests/t_lmc.c includes this file behind its own implementation */
+#ifdef FUZZ_WITH_TESTS /* tests/codec/t_lmc.c includes this file behind its own implementation */
 static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t new_size)
 {
     (void)user;

@@ -318,7 +318,7 @@ def delta():
 
 def work():
     """Files that cost much work, small enough to be changed; and the seeds of delta."""
-    sys.path.insert(0, os.path.join(VECTORS, '..', '..', 'tests'))
+    sys.path.insert(0, os.path.join(VECTORS, '..', '..', 'tests', 'command'))
     import hostile
     for n, blocks in (20, 2), (40, 4), (60, 6), (200, 5):
         yield hostile.segments_of_one_byte(n, blocks) + bytes(16)

@@ -6,10 +6,10 @@ import sys
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, '..', 'tests'), os.path.join(HERE, '..', 'spec')]
+sys.path[:0] = [os.path.join(HERE, '..', 'tests', 'command'), os.path.join(HERE, '..', 'spec')]
 from lmc_decode import crc32c  # noqa: E402
 from test_checkpoints import F, SAMPLES, archive, metadata, pickled, torch_file  # noqa: E402
-from test_command import gguf, npy, safetensors, safetensors_raw  # noqa: E402
+from case import gguf, npy, safetensors, safetensors_raw  # noqa: E402
 
 
 def string(text):

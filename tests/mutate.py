@@ -212,7 +212,7 @@ class Library:
         shutil.rmtree(self.root, ignore_errors=True)
         for name in ("tests", "fuzz"):  # they include lmc.h from the directory above
             shutil.copytree(os.path.join(ROOT, name), os.path.join(self.root, name), ignore=shutil.ignore_patterns("golden", "corpus", "*.py", "*.zip"))
-        shutil.copy(os.path.join(ROOT, "tests", "vectors.py"), os.path.join(self.root, "tests"))
+        shutil.copy(os.path.join(ROOT, "tests", "codec", "vectors.py"), os.path.join(self.root, "tests", "codec"))
         for name in ("include", "spec"):
             os.symlink(os.path.join(ROOT, name), os.path.join(self.root, name))
         self.build()
@@ -236,7 +236,7 @@ class Library:
                 print("does not compile: " + describe(n, self.bugs.pop(n)), flush=True)
 
     def compile(self, build, name):
-        command = BUILDS[build] + ["-std=c99", "-w", "-c", "tests/%s.c" % name, "-o", "%s-%s.o" % (build, name)]
+        command = BUILDS[build] + ["-std=c99", "-w", "-c", "tests/codec/%s.c" % name, "-o", "%s-%s.o" % (build, name)]
         return subprocess.run(command, cwd=self.root, stderr=subprocess.PIPE, universal_newlines=True)
 
     def program(self, build, name):
@@ -268,7 +268,7 @@ class Library:
         environment = dict(os.environ, LMC_TEST_QUICK="1", LMC_TEST_BRIEF="1" if speed == "brief" and name != "digest" else "", LMC_BUG=str(number))
         environment.pop("LMC_TEST_TIER", None)
         if name == "vectors":
-            command = [sys.executable, os.path.join(self.root, "tests", "vectors.py")] + command
+            command = [sys.executable, os.path.join(self.root, "tests", "codec", "vectors.py")] + command
         limit = None if build == "asan" else lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         try:
             result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", env=environment, cwd=self.root,

@@ -78,7 +78,8 @@ def read(path):
 
 
 def tests(script):
-    classes = [c for c in ast.parse(read("tests/" + script)).body if isinstance(c, ast.ClassDef)]
+    body = ast.parse(read("tests/command/" + script)).body
+    classes = [c for c in body if isinstance(c, ast.ClassDef)]
     return {f"{c.name}.{m.name}" for c in classes for m in c.body
             if isinstance(m, ast.FunctionDef)}
 

@@ -48,10 +48,10 @@ STATE = os.path.join(".weight_sync", "state.json")
 INDEX = "model.safetensors.index.json"
 
 sys.dont_write_bytecode = True
-sys.path += [*PACKAGES, os.path.join(ROOT, "tests")]
+sys.path += [*PACKAGES, os.path.join(ROOT, "tests", "command")]
 import lmc_codec # noqa: E402
 from lmc_integrations import _sync_codecs, _sync_files, _sync_publish, _sync_receive, _sync_versions, weight_sync # noqa: E402
-import test_command # noqa: E402
+import case # noqa: E402
 import test_filesystems # noqa: E402
 
 # ---- checkpoints: name -> (dtype, shape, bytes), dealt out to files ----
@@ -1615,4 +1615,4 @@ class Series(Base):
 
 
 if __name__ == "__main__":
-    sys.exit(test_command.main(sys.executable, ["Layout.test_package"]))  # no Debian package provides what it wants
+    sys.exit(case.main(sys.executable, ["Layout.test_package"]))  # no Debian package provides what it wants

@@ -1,4 +1,4 @@
-"""Memory and CPU seconds for small files that describe very much (tests/hostile.py). The limits are those of
+"""Memory and CPU seconds for small files that describe very much (tests/command/hostile.py). The limits are those of
 docs/security.md: 32 times the size of the file, and 256 MiB above the memory of Python and its modules.
 
 Time is limited, not measured: 30 seconds of CPU for calls that take two.
@@ -15,7 +15,7 @@ import pytest
 import lmc_codec
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "command"))
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux says what a process takes")
 hostile = pytest.importorskip("hostile")
 LMC = os.environ.get("LMC", str(ROOT / "build" / "lmc"))

@@ -12,7 +12,7 @@ from lmc_codec._policy import Policy
 
 ROWS = [
     line.rstrip("\n").split("\t")
-    for line in (Path(__file__).parents[2] / "tests" / "patterns.txt").read_text(encoding="utf-8").splitlines()
+    for line in (Path(__file__).parents[2] / "tests" / "command" / "patterns.txt").read_text(encoding="utf-8").splitlines()
     if not line.startswith("#")
 ]
 QUIET = pytest.mark.filterwarnings("ignore:.*no tensor was quantised")
@@ -21,7 +21,7 @@ BIG = np.exp(np.random.default_rng(3).standard_normal((400, 300), np.float32))
 
 @pytest.mark.parametrize("pattern, name, says", ROWS)
 def test_patterns(pattern, name, says):
-    """tests/test_quant.py does the same."""
+    """tests/command/test_quant.py does the same."""
     try:
         policy = Policy(f"{pattern},role=any=bits:8")
     except ValueError as error:

@@ -18,9 +18,9 @@ BAD = "\x1b[31m\x9b2J\u202e\u2066\u200b\u2028\ufeff\u3164\n\udcff"
 
 
 def hostile_names():
-    path = ROOT / "tests/hostile.py"
+    path = ROOT / "tests/command/hostile.py"
     if not path.exists():
-        pytest.skip("tests/hostile.py is of the clone")
+        pytest.skip("tests/command/hostile.py is of the clone")
     spec = importlib.util.spec_from_file_location("hostile", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -15,7 +15,7 @@ import pytest
 import safetensors.numpy
 from lmc_codec.numpy import load_file, safe_open, save_file
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "command"))
 hostile = pytest.importorskip("hostile")
 
 rng = np.random.default_rng(3)
@@ -82,7 +82,7 @@ def test_wrong_shards(shards, wrong):
 
 
 def test_a_tensor_in_two_shards(shards):
-    """With the same fingerprint, or another one: refused, and the tensor is named. tests/test_bases.py has the same for the command."""
+    """With the same fingerprint, or another one: refused, and the tensor is named. tests/command/test_bases.py has the same for the command."""
     save_file(part(1, 5), "b5.lmc")
     save_file({"t5": OLD["t5"] + 1}, "other.lmc")
     for wrong in ["a.lmc", "b.lmc", "c.safetensors", "b5.lmc"], [*shards, "other.lmc"], [*shards, part(5)]:

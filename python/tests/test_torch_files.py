@@ -99,7 +99,7 @@ def test_views(tmp_path, way):
 
 
 def cases():
-    path = pathlib.Path(__file__).parents[2] / "tests/torch_files.py"
+    path = pathlib.Path(__file__).parents[2] / "tests/command/torch_files.py"
     if not path.exists():  # only the repository has it, not a package
         return []
     spec = importlib.util.spec_from_file_location("torch_files", path)
@@ -111,7 +111,7 @@ def cases():
 @pytest.mark.parametrize("way", ["command", "writer"])
 @pytest.mark.parametrize("files,tensors", [pytest.param(*x[1:], id=x[0]) for x in cases()])
 def test_what_the_command_finds(tmp_path, files, tensors, way):
-    """tests/test_checkpoints.py runs the same list."""
+    """tests/command/test_checkpoints.py runs the same list."""
     if way == "command":
         for path, data in files.items():
             (tmp_path / path).parent.mkdir(exist_ok=True)

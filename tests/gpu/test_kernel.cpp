@@ -2,7 +2,7 @@
  * The kernels of src/gpu/decode.cu under the shim, against lmc.h: the same bytes, or the same
  * refusal; and what a kernel leaves to the CPU is of a kind that it may leave.
  *
- *     test_kernel BLOCKS                       BLOCKS: written by tests/blocks.py --write
+ *     test_kernel BLOCKS                       BLOCKS: written by tests/codec/blocks.py --write
  *     test_kernel BLOCKS --barriers [LINE...]  leaves out one barrier at a time, of those lines or
  *                                              all: each must be missed, but for those with the
  *                                              comment "spare: WHY" on their line
@@ -19,7 +19,7 @@
 #include <vector>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include "../t.h"
+#include "../codec/t.h"
 #include "cuda_on_cpu.h"
 #include "kernel.h"
 
