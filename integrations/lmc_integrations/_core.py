@@ -41,6 +41,6 @@ def open_stored(reader: Reader) -> IO[bytes]:
 
 def copy_state(state: Any, quantises: bool) -> Callable[..., None]:
     """Copies what torch.save() writes of it. The result, called with a path and options of lmc_codec.Writer, saves that once."""
-    from lmc_codec._checkpoint import Copy, save_copy
+    from lmc_codec import _checkpoint
 
-    return partial(save_copy, Copy(state, quantises))
+    return partial(_checkpoint.save_copy, _checkpoint.copy_state(state, quantises))

@@ -1,22 +1,17 @@
 """A training state in one LMC file: the file of torch.save(), with its tensors by name.
 
-torch.save() runs twice: first to learn where it puts each tensor, then to code what it writes. So no large tensor is in
-memory twice, and `lmc -d` restores the exact file of torch.save(). As always, torch.load() decides what may be in it.
-With wait=False it runs once, to memory, which a thread codes; so it does for many small tensors, because it takes longer for
-them than a copy.
+No tensor is in memory twice, and `lmc -d` restores the exact file of torch.save(). As always, torch.load() decides what
+may be in it. With wait=False a thread codes a copy of the tensors.
 """
 
 from __future__ import annotations
 
 import io
-import operator
 import os
 import warnings
-from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache, partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
@@ -24,133 +19,54 @@ import torch
 from . import _arrays, _lmc
 from ._arguments import check_progress
 from ._base import starts_safetensors
-from ._errors import CancelledError, ChangedError, NotFoundError
+from ._errors import ChangedError, NotFoundError
 from ._lmc import printable
 from ._reader import open as open_reader
 from ._saving import Saving, begin, settle, turn
+from ._torch_save import Pickled, Written, call_torch
 from ._writer import Writer, count_own_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ._policy import Place
     from ._reader import Reader
     from ._types import Level, Progress
 
 PIECE = 4 << 20  #: bytes that are read at once: a block of a delta, or each small tensor would decode the block again
 N_PIECES = 3  #: pieces that are kept: of the directory of a ZIP archive, and of the entries that it names
-COPIED = 1 << 20, 64 << 20  #: bytes of the first piece of a copied state, and of the largest one, which a larger tensor exceeds
-COPY_MOST, COPY_EACH = 256 << 20, 128 << 10  #: bytes of a state that is copied rather than saved twice, in all and for each tensor
-LARGE = 1 << 14  #: a write of at least so many bytes may be a tensor; other bytes come in smaller writes
 
 
-class _Layout:
-    """Records what torch.save() writes: small writes, the pickle and the directory; of others the places."""
+class State(Pickled):
+    """An object to save. quantises: for a Writer that does so."""
 
-    def __init__(self) -> None:
-        self.size = 0
-        self.pieces: list[tuple[int, bytearray]] = []  # first byte, bytes; in order
-        self._last = b""  # the end of the previous bytes: the name of the next entry
+    def __init__(self, obj: Any, quantises: bool):
+        super().__init__(obj)
+        self.quantises = quantises
+        self._moments = _find_moments(obj) if quantises else {}
 
-    def write(self, data: Any) -> int:
-        with memoryview(data).cast("B") as view:
-            if len(view) < LARGE or b"/data.pkl" in self._last or bytes(view[:4]) == b"PK\1\2":  # the directory
-                if not self.pieces or self.pieces[-1][0] + len(self.pieces[-1][1]) != self.size:
-                    self.pieces.append((self.size, bytearray()))
-                self.pieces[-1][1].extend(view)
-            self._last = self._last[-128:] + bytes(view[-128:])
-            self.size += len(view)
-            return len(view)
-
-    def flush(self) -> None:
-        """For torch.save()."""
-
-    def read_at(self, offset: int, size: int) -> bytes:
-        """Bytes that were not kept are zeros."""
-        result = bytearray(size)
-        for i in range(max(0, bisect_right(self.pieces, offset, key=operator.itemgetter(0)) - 1), len(self.pieces)):
-            start, piece = self.pieces[i]
-            if start >= offset + size:
-                break
-            first, last = max(start, offset), min(start + len(piece), offset + size)
-            if first < last:
-                result[first - offset : last - offset] = piece[first - start : last - start]
-        return bytes(result)
-
-
-class Copy(_Layout):
-    """All that torch.save() writes of an object, in pieces of memory; what it writes at once is in one of them. quantises: for a
-    Writer that does so. most: of more bytes nothing is kept, and is_whole is False."""
-
-    def __init__(self, obj: Any, quantises: bool, most: int | None = None):
-        super().__init__()
-        self._most, self.is_whole = most, True
-        self._copied: deque[tuple[int, memoryview]] = deque()  # first byte, and bytes; in order
-        self._free = memoryview(b"")  # the rest of the memory of the last one
-        self.moments = {name: (tuple(t.shape), t.numel() * t.element_size()) for name, t in _find_moments(obj).items()} if quantises else {}
-        _save(obj, self)
-        self._end_piece()
-
-    def _end_piece(self) -> None:
-        if self._copied:
-            at, memory = self._copied.pop()
-            self._copied.append((at, memory[: self.size - at]))
-
-    def write(self, data: Any) -> int:
-        with memoryview(data).cast("B") as view:
-            if self._most is not None and self.size + len(view) > self._most:
-                self.is_whole = False
-                self.clear()
-            if self.is_whole:
-                self._keep(view)
-            return super().write(view)
-
-    def _keep(self, view: memoryview) -> None:
-        if len(view) > len(self._free):
-            self._end_piece()
-            size = max(len(view), min(max(COPIED[0], self.size), COPIED[1]))
-            memory: Any = _lmc.new_memory(size)
-            self._free = memoryview(memory)
-            self._copied.append((self.size, self._free))
-        self._free[: len(view)] = view
-        self._free = self._free[len(view) :]
-
-    def take(self) -> Iterator[memoryview]:
-        """All bytes; each piece is freed when the next one is taken."""
-        while self._copied:
-            yield self._copied.popleft()[1]
-
-    def find(self, at: int, size: int) -> memoryview | None:
-        """Bytes that are side by side in memory."""
-        for start, piece in self._copied:
-            if start <= at and at + size <= start + len(piece):
-                return piece[at - start : at - start + size]
-        return None
+    def copy(self) -> dict[int, memoryview]:
+        copies = super().copy()
+        for name, t in self._moments.items():
+            whole = t.untyped_storage()
+            if t.numel() and whole.data_ptr() in copies:
+                part = torch.frombuffer(copies[whole.data_ptr()], dtype=t.dtype, count=t.numel(), offset=t.data_ptr() - whole.data_ptr())
+                self._moments[name] = part.view(t.shape)
+        return copies
 
     def clear(self) -> None:
-        self._copied.clear()
-        self._free = memoryview(b"")
+        super().clear()
+        self._moments.clear()
 
-
-class _Sink:
-    """Passes on what torch.save() writes, at most `limit` bytes."""
-
-    def __init__(self, write: Callable[[Any], Any], limit: int, changed: ChangedError):
-        self._write, self._left, self._changed = write, limit, changed
-
-    def write(self, data: Any) -> int:
-        with memoryview(data).cast("B") as view:
-            self._left -= len(view)
-            if self._left < 0:
-                raise self._changed
-            self._write(view)
-            return len(view)
-
-    def flush(self) -> None:
-        """For torch.save()."""
-
-    def finish(self) -> None:
-        if self._left:
-            raise self._changed
+    def find_buffers(self, rows: list[Place]) -> dict[str, Any]:
+        """The bytes of tensors that may be quantised."""
+        found = {}
+        for name, _, shape, _, size in rows:
+            if name in self._moments and tuple(self._moments[name].shape) == shape:
+                x = _arrays.describe(self._moments[name].detach())
+                if x.nbytes == size:
+                    found[name] = x.buffer
+        return found
 
 
 class Stored(io.RawIOBase):
@@ -228,48 +144,6 @@ class _Counted:
         return data
 
 
-def _call_torch(function: Callable[..., Any], file: Any, *methods: str, **options: Any) -> Any:
-    """Calls a function of torch with these methods of a file. torch hides their exceptions: the first one is raised."""
-    errors: list[BaseException] = []
-    try:
-        try:
-            result = function(SimpleNamespace(**{name: _lmc.Caught(getattr(file, name), errors) for name in methods}), **options)
-        except Exception:
-            if not errors:
-                raise
-        if errors:
-            raise errors[0] from None
-        return result
-    finally:
-        errors[:] = [CancelledError("it is over")]  # a destructor of torch may still call them, where they must do nothing
-
-
-def _save(obj: Any, file: Any) -> None:
-    _call_torch(partial(torch.save, obj), file, "write", "flush")
-
-
-def _save_without_sums(obj: Any, file: Any) -> None:
-    """As _save(), but torch.save() computes no CRC-32: its file has the same layout. Not in versions where this would change other
-    threads."""
-    try:
-        from torch.utils import _config_module
-        from torch.utils.serialization import config
-    except ImportError:
-        return _save(obj, file)
-    settings: Any = config
-    if not hasattr(_config_module, "ContextVar"):
-        return _save(obj, file)
-    before = settings.save.compute_crc32
-    try:
-        try:
-            settings.save.compute_crc32 = False
-            _save(obj, file)
-        finally:
-            settings.save.compute_crc32 = before
-    finally:  # an interrupt may have ended the first one
-        settings.save.compute_crc32 = before
-
-
 def _has_plain_bytes(t: torch.Tensor) -> bool:
     return (
         t.device.type == "cpu" and t.layout == torch.strided and t.is_contiguous() and not (t.is_quantized or t.is_conj() or t.is_neg())
@@ -297,13 +171,8 @@ def _find_moments(obj: Any) -> dict[str, torch.Tensor]:
     return {name: t for name, t in found.items() if n_names[t.untyped_storage().data_ptr()] == 1}
 
 
-def _has_small_tensors(obj: Any) -> bool:
-    sizes = [t.numel() * t.element_size() for _, t in _named(obj)]
-    return 0 < sum(sizes) <= min(COPY_MOST, len(sizes) * COPY_EACH)
-
-
-def _find_rows(layout: _Layout, path: Any) -> list[Any]:
-    rows, why = _lmc.find_tensors(layout.read_at, layout.size, "", True)  # without short descriptions: few arrays are the same base
+def _find_rows(file: Written, path: Any) -> list[Any]:
+    rows, why = _lmc.find_tensors(file.read_at, file.size, "", True)  # without short descriptions: few arrays are the same base
     if why is not None:
         text = f"{os.fsdecode(path)}: its tensors have no names, and no deltas of their own: {why}"
         warnings.warn(printable(text), stacklevel=count_own_frames())
@@ -341,71 +210,52 @@ def save_checkpoint(
     say which tensors may lose how much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01", for tensors on the CPU in
     dicts, lists and tuples. The file appears at `path` when it is complete. The state must not change meanwhile.
 
-    wait=False: copies what torch.save() writes, and returns; a thread codes the copy. The state may change then. wait() of
+    wait=False: copies the state, and returns; a thread codes the copy. The state may change then. wait() of
     the result waits for the file. Each save first waits for the one before, and raises its error if nobody has seen it.
     """
     how = {"base": base, "level": level, "threads": threads, "quantize": quantize, "progress": progress}
-    if not wait:
-        with turn():
-            writer = Writer(path, **how)  # first, because it refuses paths that cannot be written
-            try:
-                copy = Copy(obj, quantize is not None)
-            except BaseException:
-                writer.abort()
-                raise
-            return begin(partial(_write_copy, writer, path, copy), writer.abort)
-    settle()
-    with Writer(path, **how) as writer:
-        if _has_small_tensors(obj):
-            copy = Copy(obj, quantize is not None, COPY_MOST)
-            if copy.is_whole:
-                _add_copy(writer, path, copy)
-                return None
-        layout = _Layout()
-        (_save_without_sums if quantize is None else _save)(obj, layout)  # what quantising reads back must be right
-        rows = _find_rows(layout, path)
-        buffers = {}
-        found = {} if quantize is None else _find_moments(obj)
-        for name, _, shape, _, size in rows:
-            if name in found and tuple(found[name].shape) == shape:
-                x = _arrays.describe(found[name].detach())
-                if x.nbytes == size:
-                    buffers[name] = x.buffer
-
-        def write_file(write: Callable[[Any], None]) -> None:
-            changed = ChangedError(f"{writer._path or 'the checkpoint'}: the state changed while it was saved")
-            sink = _Sink(write, layout.size, changed)
-            _save(obj, sink)
-            sink.finish()
-
-        writer._add_known("", layout.size, rows, buffers, write_file, layout.pieces)
-    return None
+    if wait:
+        settle()
+        with Writer(path, **how) as writer:
+            _write(writer, path, State(obj, quantize is not None))
+        return None
+    with turn():
+        writer = Writer(path, **how)  # first, because it refuses paths that cannot be written
+        try:
+            state = copy_state(obj, quantize is not None)
+        except BaseException:
+            writer.abort()
+            raise
+        return begin(partial(_finish, writer, path, state), writer.abort)
 
 
-def save_copy(copy: Copy, path: Any, **how: Any) -> None:
-    """save_checkpoint() of what was copied before. how: of Writer."""
-    _write_copy(Writer(path, **how), path, copy)
+def copy_state(obj: Any, quantises: bool) -> State:
+    """All that save_copy() needs of an object, which may change then. quantises: for a Writer that does so."""
+    state = State(obj, quantises)
+    state.copy()
+    return state
 
 
-def _write_copy(writer: Writer, path: Any, copy: Copy) -> None:
+def save_copy(state: State, path: Any, **how: Any) -> None:
+    """save_checkpoint() of what was copied before, once. how: of Writer."""
+    _finish(Writer(path, **how), path, state)
+
+
+def _finish(writer: Writer, path: Any, state: State) -> None:
+    with writer:
+        _write(writer, path, state)
+
+
+def _write(writer: Writer, path: Any, state: State) -> None:
+    file = Written()
     try:
-        with writer:
-            _add_copy(writer, path, copy)
-    finally:
-        copy.clear()  # a traceback may be kept
-
-
-def _add_copy(writer: Writer, path: Any, copy: Copy) -> None:
-    rows = _find_rows(copy, path)
-    places = {name: (at, size) for name, _, shape, at, size in rows if copy.moments.get(name) == (shape, size)}
-    found = {name: copy.find(*place) for name, place in places.items()}
-    buffers = {name: x for name, x in found.items() if x is not None}
-
-    def write_file(write: Callable[[Any], None]) -> None:
-        for piece in copy.take():
-            write(piece)
-
-    writer._add_known("", copy.size, rows, buffers, write_file, copy.pieces)
+        state.save(file)
+        rows = _find_rows(file, path)
+        changed = ChangedError(f"{writer._path or 'the checkpoint'}: the state changed while it was saved")
+        writer._add_known("", file.size, rows, state.find_buffers(rows), lambda write: file.pass_on(write, changed), file.list_between())
+    finally:  # a traceback may be kept
+        file.clear()
+        state.clear()
 
 
 def load_checkpoint(
@@ -438,7 +288,7 @@ def load_checkpoint(
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has no file of torch.save(): load_file() reads other tensors")
         file = buffered if progress is None else _Counted(buffered, files[0].size, progress)
         methods = "read", "readinto", "readline", "seek", "tell"
-        found = _call_torch(torch.load, file, *methods, map_location=map_location, weights_only=weights_only)
+        found = call_torch(torch.load, file, *methods, map_location=map_location, weights_only=weights_only)
         if isinstance(file, _Counted):
             file.count(files[0].size)  # torch.load() need not read all
         return found

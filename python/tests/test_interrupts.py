@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from interrupts import check, count_descriptors
-from lmc_codec import _checkpoint, _saving
+from lmc_codec import _saving
 from lmc_codec._sources import _File
 from lmc_codec.numpy import load_file, save_file
 from lmc_codec.torch import iterate, load_checkpoint, save_checkpoint
@@ -25,7 +25,6 @@ CHANGED = {"w": ARRAYS["w"] + (ARRAYS["w"] % 100 == 0), "b": ARRAYS["b"]}
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_checkpoint, "COPY_MOST", 0)  # so torch.save() runs twice
     save_file(ARRAYS, "base.lmc")
     save_file(CHANGED, "delta.lmc", base="base.lmc")
     save_checkpoint({"w": torch.ones(3000), "step": 1}, "state.lmc")

@@ -1,19 +1,23 @@
 """save_checkpoint(wait=False): a thread codes a copy."""
 
+import collections
+import contextlib
 import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 
+import numpy as np
 import pytest
 import torch
 from interrupts import Armed, Stop
 from test_checkpoint import Training, same, saved_by_torch
 
 import lmc_codec
-from lmc_codec import _checkpoint, _saving
+from lmc_codec import _lmc, _saving, _torch_save
 from lmc_codec.torch import Saving, load_checkpoint, save_checkpoint
 
 
@@ -47,13 +51,7 @@ class Fails:
         raise self.error
 
 
-@pytest.fixture
-def saved_twice(monkeypatch):
-    """With wait=True, small states are not copied, either."""
-    monkeypatch.setattr(_checkpoint, "COPY_MOST", 0)
-
-
-def test_the_file_is_the_same(tmp_path, saved_twice):
+def test_the_file_is_the_same(tmp_path):
     training = Training()
     for n in range(3):
         training.step()
@@ -69,7 +67,7 @@ def test_the_file_is_the_same(tmp_path, saved_twice):
         assert bytes(r.read()) == saved_by_torch(state)
 
 
-def test_quantised_moments_are_the_same(tmp_path, saved_twice):
+def test_quantised_moments_are_the_same(tmp_path):
     training = Training()
     for _ in range(3):
         training.step()
@@ -88,9 +86,8 @@ def test_sizes_around_those_of_pieces(tmp_path, size):
         assert bytes(r.read()) == saved_by_torch(state)
 
 
-@pytest.mark.parametrize("beyond, n_saved", [(None, 2), (0, 1), (1, 3)])
-def test_small_tensors_are_copied(tmp_path, monkeypatch, beyond, n_saved):
-    """If all is at most COPY_MOST, which other objects may exceed, as a copy shows."""
+@pytest.mark.parametrize("wait", [True, False])
+def test_objects_are_pickled_once(tmp_path, wait):
     n = []
 
     class Counted:
@@ -98,16 +95,86 @@ def test_small_tensors_are_copied(tmp_path, monkeypatch, beyond, n_saved):
             n.append(1)
             return bytes, (b"x" * 20_000,)
 
-    state = {**{f"{i}": torch.randn(1000) for i in range(60)}, "x": Counted()}
-    monkeypatch.setattr(_checkpoint, "COPY_MOST", 0 if beyond is None else len(saved_by_torch(state)) - beyond)
-    n.clear()
-    save_checkpoint(state, tmp_path / "x.lmc")
-    assert len(n) == n_saved
-    save_checkpoint(state, tmp_path / "y.lmc", wait=False).wait()
-    assert (tmp_path / "x.lmc").read_bytes() == (tmp_path / "y.lmc").read_bytes()
-    n.clear()
-    save_checkpoint({"x": Counted(), "w": torch.zeros(_checkpoint.COPY_EACH // 4 + 1)}, tmp_path / "z.lmc")
-    assert len(n) == 2
+    saving = save_checkpoint({"w": torch.randn(1000), "x": Counted()}, tmp_path / "x.lmc", wait=wait)
+    assert len(n) == 1
+    if saving is not None:
+        saving.wait()
+    assert len(n) == 1 and load_checkpoint(tmp_path / "x.lmc", weights_only=False)["x"] == b"x" * 20_000
+
+
+def test_only_the_thread_runs_torch_save(tmp_path, monkeypatch):
+    """It takes longer than pickling and a copy."""
+    threads, save = [], torch.save
+    monkeypatch.setattr(torch, "save", lambda *args, **how: threads.append(threading.get_ident()) or save(*args, **how))
+    for wait in (True, False):
+        saving = save_checkpoint({"w": torch.ones(3)}, tmp_path / "x.lmc", wait=wait)
+        if saving is not None:
+            saving.wait()
+    assert len(threads) == 2 and [t == threading.get_ident() for t in threads] == [True, False]
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+def make_all_kinds():
+    w = torch.arange(6000.0).view(60, 100)
+    leaf, hooked, attributed = (torch.ones(3, requires_grad=True) for _ in range(3))
+    hooked.register_hook(print)
+    attributed.attribute = "cpu"
+    parameter = torch.nn.Parameter(torch.randn(3, 4))
+    parameter.attribute = [1]
+    state = torch.nn.Linear(3, 4).state_dict()  # has an attribute
+    kinds = {str(dtype): torch.zeros(700, dtype=dtype) for dtype in vars(torch).values() if isinstance(dtype, torch.dtype) and dtype.itemsize > 0
+             and not any(x in str(dtype) for x in ("qint", "quint", "bits", "int1", "int2", "int3", "int4", "int5", "int6", "int7", "float4"))}  # fmt: skip
+    c = torch.randn(5, dtype=torch.complex64)
+    return {
+        "views": [w, w[3:5], w.t(), w[::2, 7], w, w.flatten()[5], w[:0]], "long": torch.randn(700_000), "kinds": kinds, "state": state,
+        "gradients": [leaf, leaf * 2, hooked, attributed, torch.nn.Parameter(w[1:3], requires_grad=False), parameter],
+        "sub": torch.ones(4).as_subclass(Sub), "sparse": torch.eye(3).to_sparse(), "rows": torch.eye(3).to_sparse_csr(),
+        "quantised": torch.quantize_per_tensor(torch.randn(5), 0.1, 2, torch.qint8), "meta": torch.ones(3, device="meta"),
+        "lazy": [c.conj(), c, torch.randn(5, dtype=torch.complex64).conj().imag], "empty": [torch.zeros(0), torch.zeros(0, 3, dtype=torch.int8)],
+        "storages": [w.untyped_storage(), torch.ones(3).untyped_storage(), torch.ones(5).untyped_storage(), torch.ones(3).storage()],
+        "others": [torch.nn.Linear(2, 2), np.arange(3000), "cpu", "storage", "0", 0, torch.float32, collections.OrderedDict(a=leaf), {1: {2: (w,)}}],
+    }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("wait", [True, False])
+def test_all_that_torch_save_takes(tmp_path, wait):
+    """Each by itself, too: the first of a kind is another case than the next ones."""
+    kinds = make_all_kinds()
+    kinds["storages"] = [x for i, x in enumerate(kinds["storages"]) if i]  # w has another type elsewhere
+    for state in [*kinds.values(), *kinds["views"], *kinds["gradients"], *kinds["storages"], kinds, list(reversed(kinds.values()))]:
+        saving = save_checkpoint(state, tmp_path / "x.lmc", wait=wait)
+        if saving is not None:
+            saving.wait()
+        with lmc_codec.open(tmp_path / "x.lmc") as r:
+            assert bytes(r.read()) == saved_by_torch(state)
+
+
+def test_one_storage_of_two_types(tmp_path):
+    kinds = make_all_kinds()
+    for state in ([kinds["views"], kinds["storages"]], [kinds["storages"], kinds["views"]], [torch.ones(6), torch.ones(6)]):
+        if len(state[0]) == 6:
+            state[1] = state[0].view(torch.int32)
+        for save in (lambda: save_checkpoint(state, tmp_path / "x.lmc"), lambda: torch.save(state, tmp_path / "x.pt")):
+            with pytest.raises(RuntimeError, match="view the same data as different types"):
+                save()
+
+
+@pytest.mark.parametrize("resize", [lambda t: t.untyped_storage().resize_(50), lambda t: t.untyped_storage().resize_(20_000_000)])
+def test_a_tensor_that_gets_another_size(tmp_path, resize):
+    state, path = {f"{i}": torch.randn(1_000_000) for i in range(8)}, tmp_path / "x.lmc"
+    save_checkpoint({"0": torch.ones(3)}, path)
+
+    def progress(done, total):
+        if done < total:
+            resize(state["7"])
+
+    with pytest.raises(lmc_codec.ChangedError, match="x.lmc: the state changed"):
+        save_checkpoint(state, path, progress=progress, threads=1)
+    assert load_checkpoint(path)["0"].sum() == 3 and os.listdir(tmp_path) == ["x.lmc"]
 
 
 def test_a_state_that_changes_afterwards(tmp_path, held):
@@ -316,17 +383,24 @@ def test_exit(tmp_path, how, says):
         assert load_checkpoint(tmp_path / "x.lmc")["w"].sum() == 3
 
 
-def test_memory_is_freed(tmp_path, monkeypatch):
-    """Of the copy, when the file is there, also after an error that is kept."""
-    copies = []
-    make = _checkpoint.Copy
-    monkeypatch.setattr(_checkpoint, "Copy", lambda *args: copies.append(make(*args)) or copies[-1])
-    for progress in (None, Fails(OSError("no space"))):
-        saving = save_checkpoint({"w": torch.randn(100_000)}, tmp_path / "x.lmc", progress=progress, wait=False)
-        if progress is None:
-            saving.wait()
-        else:
-            with pytest.raises(OSError, match="no space"):
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("fails", [False, True])
+def test_memory_is_freed(tmp_path, monkeypatch, wait, fails):
+    """Of the copy, when the file is there, also after an error that is kept; before garbage is collected."""
+    made, new_memory = [], _lmc.new_memory
+    monkeypatch.setattr(_torch_save._lmc, "new_memory", lambda size: made.append(new_memory(size)) or made[-1])
+    state = {"w": torch.randn(100_000), "more": [torch.ones(5) for _ in range(100)]}
+    gone = weakref.ref(state["w"].untyped_storage())
+    gc.disable()
+    try:
+        with pytest.raises(OSError, match="no space") if fails else contextlib.nullcontext():
+            saving = save_checkpoint(state, tmp_path / "x.lmc", progress=Fails(OSError("no space")) if fails else None, wait=wait)
+            if not wait:
                 saving.wait()
-        assert not copies[-1]._copied and not copies[-1]._free and copies[-1].size > 400_000
-    assert len(copies) == 2
+        counts = [sys.getrefcount(memory) for memory in made]
+        assert counts == ([] if wait else [3])  # of the list, of the loop, of the call
+        del state
+        if not (wait and fails):  # the traceback has the caller's state
+            assert gone() is None
+    finally:
+        gc.enable()
