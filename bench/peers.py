@@ -17,8 +17,8 @@ import numpy as np
 
 from results import ROOT, WEIGHTS
 
-WIDTH = {"BF16": 2, "F16": 2, "F32": 4}
-UNSIGNED = {2: np.uint16, 4: np.uint32}
+WIDTH = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1}
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 def load_c():
@@ -248,7 +248,7 @@ def measure(label, dtype, source, mb, reps, results):
                     decode = time.perf_counter() - start
                     ok = same(restored, data)
                     del packed, restored
-            except RuntimeError as error:
+            except (RuntimeError, KeyError) as error: # KeyError: it does not know the dtype
                 print("%s is left out of %s: %s" % (peer, label, str(error).split("\n")[0]), file=sys.stderr)
                 broken.add(peer)
                 continue
@@ -275,7 +275,8 @@ def main_measure(arguments):
     parser.add_argument("--json")
     parser.add_argument("files", nargs="*")
     options = parser.parse_args(arguments)
-    sets = [("N(0, 0.02) bf16", "BF16", None), ("N(0, 0.02) fp16", "F16", None), ("N(0, 0.02) fp32", "F32", None)]
+    sets = [("N(0, 0.02) bf16", "BF16", None), ("N(0, 0.02) fp16", "F16", None), ("N(0, 0.02) fp32", "F32", None),
+            ("N(0, 1) fp8", "F8_E4M3", None)]
     sets.append((WEIGHTS, "BF16", sorted(glob.glob(os.path.join(ROOT, WEIGHTS, "*.bf16.safetensors")))))
     by_name = {}
     for path in sorted(options.files):

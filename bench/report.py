@@ -163,7 +163,7 @@ def put_summary(out):
         out("\n**A whole checkpoint** (bf16 weights, fp32 masters, both moments: 14 bytes per parameter), one step after its base:\n\n| | bytes per parameter | times smaller |\n|---|---|---|")
         for row in find(rows, pair=rows[0]["pair"]):
             out("| %s | %.2f | %.2f |" % (row["how"], row["stored"] / row["parameters"], row["bytes"] / row["stored"]))
-    rows = [row for row in find(command, data="N(0, 0.02) BF16") if row["tool"] in ("cp", "lmc", "zstd -1", "zipnn", "lz4")]
+    rows = [row for row in find(command, data="N(0, 0.02) BF16") if row["tool"] in ("cp", "lmc", "zstd -1", "zipnn", "lmz", "lz4")]
     places = list(dict.fromkeys(row["place"] for row in rows))
     if rows:
         out("\n**The command**, %d MB of Gaussian bf16; compress/restore, GB/s; on a disk until all is on it:\n\n| | threads | size | %s |\n|---|---|---|%s" %
