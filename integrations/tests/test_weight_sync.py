@@ -62,7 +62,7 @@ def digest(data, algorithm=CHECKSUM):
 
 
 def identity(model):
-    """The digest of a version, as docs/deltas.md says."""
+    """The digest of a version, as docs/weight-sync.md says."""
     rows = [[name, dtype, shape, digest(data, "xxh3-128")] for name, (dtype, shape, data) in sorted(model.items())]
     return xxhash.xxh3_128("".join(json.dumps(row) + "\n" for row in rows).encode()).hexdigest()
 

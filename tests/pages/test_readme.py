@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Are README.md and docs/start/ right? The commands of their ```console blocks print what they say, and the README's ```c files compile
-and run.
+"""Are README.md and docs/start/ right? The commands of their ```console blocks print what they say, and the README's ```c file compiles
+and runs.
 
 Usage: test_readme.py [COMPILER...]     default: gcc, and clang where it is; needs build/lmc. The last line is "N passed, N failed".
 SPDX-License-Identifier: MIT
@@ -58,21 +58,17 @@ class Readme(unittest.TestCase):
             self.assertEqual(printed, expected, command)
 
     def test_c(self):
-        files = {re.match(r"/\* (\S+\.c) \*/", block)[1]: block for block in blocks("c")}
-        self.assertEqual(sorted(files), ["lmc_impl.c", "main.c"])
-        self.assertIn("lmc_compress(", files["main.c"])
-        self.assertLessEqual(files["main.c"].count("\n"), 30)
+        (text,) = blocks("c")
+        self.assertTrue(text.startswith("/* main.c */"))
+        self.assertIn("lmc_decompress(", text)
+        self.assertLessEqual(text.count("\n"), 20)
         for compiler in COMPILERS:
             with tempfile.TemporaryDirectory() as directory:
-                for name, text in files.items():
-                    with open(os.path.join(directory, name), "w", encoding="utf-8") as f:
-                        f.write(text)
+                with open(os.path.join(directory, "main.c"), "w", encoding="utf-8") as f:
+                    f.write(text)
                 flags = ["-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", ROOT]
-                subprocess.run([compiler, *flags, *files, "-o", "example"], cwd=directory, check=True)
-                run = subprocess.run(["./example"], cwd=directory, capture_output=True, text=True)
-            self.assertEqual(run.returncode, 0, compiler)
-            percent = re.search(r"\((.*) %\)", run.stdout)
-            self.assertAlmostEqual(float(percent[1]), 66.1, delta=0.2, msg=run.stdout)
+                subprocess.run([compiler, *flags, "main.c", "-o", "example"], cwd=directory, check=True)
+                subprocess.run(["./example"], cwd=directory, check=True)
 
 
 if __name__ == "__main__":

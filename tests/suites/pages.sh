@@ -13,17 +13,17 @@ suite_readme() {
 # own.
 suite_recipes() {
     make_command
-    recipes deltas 20
-    recipes quantisation 8
+    recipes 20 docs/deltas.md docs/series.md
+    recipes 8 docs/quantisation.md
 }
 
-# recipes PAGE LEAST: so many commands there are
+# recipes LEAST PAGE...: so many commands there are
 recipes() {
-    local d=$PWD/$out/recipes-$1
+    local d=$PWD/$out/recipes-$(basename "$2" .md)
     rm -rf "$d"
     mkdir -p "$d"
-    awk '/^```sh$/ {on = 1; next} /^```$/ {on = 0} on' "docs/$1.md" >"$d/recipes.sh"
-    try test "$(grep -c '^ *lmc\|| *lmc\| lmc ' "$d/recipes.sh")" -ge "$2"
+    awk '/^```sh$/ {on = 1; next} /^```$/ {on = 0} on' "${@:2}" >"$d/recipes.sh"
+    try test "$(grep -c '^ *lmc\|| *lmc\| lmc ' "$d/recipes.sh")" -ge "$1"
     try env PATH="$PWD/build:$PATH" LMC_SOURCE="$PWD" bash \
         -c 'cd "$1" && set -eux -o pipefail && . ./recipes.sh' recipes "$d"
 }
