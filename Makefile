@@ -67,11 +67,11 @@ lmc.h: tools/amalgamate.py $(LMC_SOURCES) $(wildcard src/gpu/*.cu)
 	then echo "warning: lmc.h is not made of the src/ that is here; that takes Python 3.9"; \
 	else touch lmc.h; fi
 
-# The command: an object for each file of cli/ and formats/, and lmc.o, which implements lmc.h and
-# takes most of the time. An object is made again when its file, an included file, or the flags
-# change.
+# The command: an object for each file of cli/, formats/ and store/, and lmc.o, which implements
+# lmc.h and takes most of the time. An object is made again when its file, an included file, or the
+# flags change.
 SOURCES = $(filter-out cli/lmc_impl.c,$(wildcard cli/*.c cli/*/*.c))
-FORMATS = $(wildcard formats/*.c)
+FORMATS = $(wildcard formats/*.c store/*.c)
 OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES)) \
     $(FORMATS:%.c=build/obj/%.o) build/obj/help_text.o
 COMPILE = $(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS)
@@ -94,7 +94,7 @@ build/obj/%.o: cli/%.c build/obj/flags | build/obj/jansson
 	@mkdir -p $(@D)
 	$(call say,CC $<)$(COMPILE) -MMD -MP -c $< -o $@
 
-build/obj/formats/%.o: formats/%.c build/obj/flags
+$(FORMATS:%.c=build/obj/%.o): build/obj/%.o: %.c build/obj/flags
 	@mkdir -p $(@D)
 	$(call say,CC $<)$(COMPILE) -MMD -MP -c $< -o $@
 
@@ -151,7 +151,8 @@ build/python/lmc.o: $(HEADERS)
 	@printf '#include "%s"\n' lmc.h lmc_extra.h lmc_cuda.h >build/python/lmc.c
 	$(call say,CC build/python/lmc.c)$(COMPILE) -fPIC -fvisibility=hidden $(LIBRARY_FLAGS) \
 	    -DLMC_IMPLEMENTATION -D_POSIX_C_SOURCE=200809L -I. -Iinclude -c build/python/lmc.c -o $@
-build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/python/lmc.o
+build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch] store/*.[ch]) \
+    build/python/lmc.o
 	@mkdir -p $(@D)
 	$(call say,CC $@)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) \
 	    -D_POSIX_C_SOURCE=200809L -DPy_LIMITED_API=0x030B0000 -I. -Iinclude \

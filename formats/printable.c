@@ -23,6 +23,42 @@ uint32_t read_character(const char *text, size_t size, size_t *used)
     return c;
 }
 
+static int read_unit(const char *text, size_t size, uint32_t *unit)
+{
+    *unit = 0;
+    if (size < 5 || text[0] != 'u') return 0;
+    for (unsigned i = 1; i < 5; i++) {
+        const char small = (char)(text[i] | 32);
+        if (is_digit(text[i])) *unit = *unit << 4 | (uint32_t)(text[i] - '0');
+        else if (small >= 'a' && small <= 'f') *unit = *unit << 4 | (uint32_t)(small - 'a' + 10);
+        else return 0;
+    }
+    return 1;
+}
+
+static size_t put_utf8(char *out, uint32_t c)
+{
+    static const unsigned char marks[4] = {0, 0xC0, 0xE0, 0xF0};
+    const unsigned more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    *out++ = (char)(marks[more] | c >> 6 * more);
+    for (unsigned i = more; i > 0; i--) *out++ = (char)(0x80 | (c >> 6 * (i - 1) & 0x3F));
+    return more + 1;
+}
+
+size_t read_escaped_character(char *out, const char *text, size_t size, size_t *used)
+{
+    uint32_t c, second;
+    *used = 0;
+    if (!read_unit(text, size, &c)) return 0;
+    *used = 5;
+    if (c < 0xD800 || c > 0xDFFF) return put_utf8(out, c);
+    if (c >= 0xDC00 || size < 6 || text[5] != '\\' || !read_unit(text + 6, size - 6, &second) ||
+        second < 0xDC00 || second > 0xDFFF)
+        return 0;
+    *used = 11;
+    return put_utf8(out, 0x10000 + ((c - 0xD800) << 10) + (second - 0xDC00));
+}
+
 /* Whether c is a control character, changes format or direction, ends a line, has no width, or is a
  * tag or no character (Unicode 15: Cc, Cf, Zl, Zp, and invisible fillers). */
 int is_hidden_character(uint32_t c)

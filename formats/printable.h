@@ -21,6 +21,16 @@
  * and in its shortest form. *used: its size in bytes; 0: it is invalid. size is at least 1. */
 uint32_t read_character(const char *text, size_t size, size_t *used);
 
+/* The character that an escape of JSON means, which begins with the u behind its backslash, as
+ * UTF-8 of at most 4 bytes; a pair of surrogates is one character. Returns its size; 0: it is
+ * wrong. *used: the size of the escape; if that is wrong, 0, or not 0 if a surrogate lacks the
+ * other one. out may be where the escape is. */
+size_t read_escaped_character(char *out, const char *text, size_t size, size_t *used);
+
+#define DIGITS "0123456789"
+
+static inline int is_digit(char c) { return c >= '0' && c <= '9'; }
+
 /* Whether a terminal does not show the character, but is controlled by it, or shows nothing. */
 int is_hidden_character(uint32_t c);
 

@@ -66,37 +66,11 @@ static int take_byte(struct header *h, int byte)
 
 /* -- strings -- */
 
-static int read_hex(struct header *h, unsigned *unit)
-{
-    *unit = 0;
-    if (h->end - h->at < 4) return 0;
-    for (int i = 0; i < 4; i++) {
-        const unsigned byte = *h->at++;
-        if (byte >= '0' && byte <= '9') *unit = *unit * 16 + byte - '0';
-        else if ((byte | 32) >= 'a' && (byte | 32) <= 'f')
-            *unit = *unit * 16 + (byte | 32) - 'a' + 10;
-        else return 0;
-    }
-    return 1;
-}
-
-static void put_utf8(struct header *h, unsigned character)
-{
-    const unsigned more = character < 0x80      ? 0
-                          : character < 0x800   ? 1
-                          : character < 0x10000 ? 2
-                                                : 3;
-    static const unsigned char marks[4] = {0, 0xC0, 0xE0, 0xF0};
-    *h->strings++ = (char)(marks[more] | character >> 6 * more);
-    for (unsigned i = more; i > 0; i--)
-        *h->strings++ = (char)(0x80 | (character >> 6 * (i - 1) & 0x3F));
-}
-
 /* Reads what follows a backslash. */
 static int read_escape(struct header *h)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
-    unsigned unit, second;
+    size_t used, size;
     if (h->at == h->end) return header_wrong(h, "a string does not end");
     const char *letter = *h->at ? strchr(letters, *h->at) : NULL;
     if (letter) {
@@ -104,14 +78,10 @@ static int read_escape(struct header *h)
         *h->strings++ = meanings[letter - letters];
         return 1;
     }
-    if (!take_byte(h, 'u') || !read_hex(h, &unit)) return header_wrong(h, "an unknown escape");
-    if (unit >= 0xD800 && unit <= 0xDFFF) {
-        if (unit >= 0xDC00 || !take_byte(h, '\\') || !take_byte(h, 'u') || !read_hex(h, &second) ||
-            second < 0xDC00 || second > 0xDFFF)
-            return header_wrong(h, "a lone surrogate");
-        unit = 0x10000 + ((unit - 0xD800) << 10) + (second - 0xDC00);
-    }
-    put_utf8(h, unit);
+    size = read_escaped_character(h->strings, (const char *)h->at, (size_t)(h->end - h->at), &used);
+    if (size == 0) return header_wrong(h, used ? "a lone surrogate" : "an unknown escape");
+    h->strings += size;
+    h->at += used;
     return 1;
 }
 

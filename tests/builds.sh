@@ -163,11 +163,12 @@ make_checked_command() {
     if pkg-config --exists fuse3 2>/dev/null; then
         read -r -a fuse <<<"-DLMC_FUSE $(pkg-config --cflags --libs fuse3)"
     fi
-    sources="lmc.h include/*.h cli/*.[ch] cli/*/*.[ch] formats/*.[ch]"
+    sources="lmc.h include/*.h cli/*.[ch] cli/*/*.[ch] formats/*.[ch] store/*.[ch]"
     cached "$d/lmc" "$sources $d/help_text.c fuzz/unchecked.txt" \
         "$(clang_command)" -std=c99 -O$level -g1 -w \
         -fsanitize=address,undefined,integer,nullability,float-divide-by-zero \
         -fno-sanitize-recover=all -fsanitize-ignorelist=fuzz/unchecked.txt \
-        cli/*.c cli/*/*.c formats/*.c "$d/help_text.c" "${fuse[@]}" -ljansson -pthread -lm >&2 &&
+        cli/*.c cli/*/*.c formats/*.c store/*.c "$d/help_text.c" "${fuse[@]}" \
+        -ljansson -pthread -lm >&2 &&
         echo "$d/lmc"
 }

@@ -3,12 +3,14 @@
 of lower layers, only the verb series includes or calls other verbs (and mount those functions
 of series that read its list), no file uses private names of lmc.h, and a source file includes
 its own header first. Inside a layer no functions of two files call each other in a circle.
-Below all layers is formats/, which includes only itself and the C library: no I/O, nothing of
-POSIX. None of them, nor the packages of Python, knows magics or offsets of the format.
+Below all layers are store/, which includes only itself, formats/ and the C library, and formats/,
+which includes only itself and the C library: no I/O, nothing of POSIX. None of them, nor the
+packages of Python, knows magics or offsets of the format.
 
-    tools/check_layers_cli.py [DIRECTORY]     (default: cli/, beside which formats/ is)
+    tools/check_layers_cli.py [DIRECTORY]     (default: cli/, beside which formats/ and store/ are)
 """
 
+import functools
 import os
 import re
 import sys
@@ -16,7 +18,7 @@ import sys
 LAYERS = ["sys", "format", "input", "choose", "job", "verb", ""]  # "": cli/ itself
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CLI = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(TOP, "cli"))
-FORMATS = os.path.join(os.path.dirname(CLI), "formats")
+BELOW = ["formats", "store"]  # beside cli/; each may use those before it
 
 
 def family(path):
@@ -71,10 +73,10 @@ def faults(path, text):
             yield "includes %s, which is not there" % include
             continue
         other = os.path.dirname(target)
-        if other == os.path.join("..", "formats"):
+        if other in [os.path.join("..", name) for name in BELOW]:
             continue
         if other not in LAYERS:
-            yield "includes %s, which is neither in cli/ nor in formats/" % include
+            yield "includes %s, which is neither in cli/ nor below it" % include
             continue
         if LAYERS.index(other) > LAYERS.index(layer):
             yield "includes %s, of a higher layer" % include
@@ -89,26 +91,31 @@ def faults(path, text):
 
 
 # Headers of the C library, except those for files and processes.
-PLAIN_HEADERS = """assert ctype errno float limits locale math stdarg stddef stdint stdio stdlib
-string"""
+PLAIN_HEADERS = """assert ctype errno float inttypes limits locale math stdarg stddef stdint stdio
+stdlib string"""
 # stdio.h is only for functions that write to strings.
 INPUT_OUTPUT = r"\b(FILE|std(?:in|out|err)|f(?:open|printf|put[cs]|gets)|v?printf|puts)\b(?!,)"
 
 
-def faults_of_format(path, text):
+def faults_below(folder, path, text):
+    """Of a file in formats/ or store/."""
+    top = os.path.join(os.path.dirname(CLI), folder)
     includes = re.findall(r'^#include "(.*)"', text, re.M)
     own = os.path.splitext(path)[0] + ".h"
-    has_own = path.endswith(".c") and os.path.exists(os.path.join(FORMATS, own))
+    has_own = path.endswith(".c") and os.path.exists(os.path.join(top, own))
+    lower = tuple("../%s/" % name for name in BELOW[:BELOW.index(folder)])
     if has_own and includes[:1] != [own]:
         yield "does not include %s first" % own
     for include in includes:
-        if include not in LIBRARY and not os.path.exists(os.path.join(FORMATS, include)):
-            yield "includes %s, which is neither of the library nor in formats/" % include
-        if "/" in include and include not in LIBRARY:
-            yield "includes %s, of another folder" % include
+        if include in LIBRARY:
+            continue
+        if not os.path.exists(os.path.join(top, include)):
+            yield "includes %s, which is not there" % include
+        if "/" in include and not include.startswith(lower):
+            yield "includes %s, of a folder that is not below %s/" % (include, folder)
     for header in re.findall(r"^#include <(.*)>", text, re.M):
         if header not in ["%s.h" % name for name in PLAIN_HEADERS.split()]:
-            yield "includes <%s>: formats/ works only on bytes and texts in memory" % header
+            yield "includes <%s>: %s/ works only on texts in memory" % (header, folder)
     for name in sorted(set(re.findall(INPUT_OUTPUT, text))):
         yield "names %s: no I/O" % name
     yield from private_names(text)
@@ -181,7 +188,8 @@ NUMBERS = re.compile("|".join((
 OWN_FORMATS = (os.path.join("cli", "verb", "apply_journal.c"), "formats")
 # Options are initialised by the function of their struct, which sets struct_size.
 ZEROED = re.compile(r"\blmc_\w+_(?:options|hints) \w+ = *(?:\{|LMC_DEFAULTS)")
-USERS = [("cli", ".c", ".h"), ("formats", ".c", ".h"), ("python/src", ".c", ".h"),
+USERS = [("cli", ".c", ".h"), ("formats", ".c", ".h"), ("store", ".c", ".h"),
+         ("python/src", ".c", ".h"),
          ("python/lmc_codec", ".py"), ("integrations/lmc_integrations", ".py")]
 
 
@@ -222,10 +230,15 @@ def check_format():
 def main():
     n_known = check_format()
     n_files, n_faults = check(CLI, faults)
-    n_formats, n_more = check(FORMATS, faults_of_format)
-    n_more += check_circles(CLI) + check_circles(FORMATS)
-    print("%d files, %d faults" % (n_files + n_formats, n_faults + n_more))
-    return n_known + n_faults + n_more != 0 or n_files < 50 or n_formats < 8
+    n_faults += check_circles(CLI)
+    n_below = 0
+    for folder in BELOW:
+        top = os.path.join(os.path.dirname(CLI), folder)
+        n, n_more = check(top, functools.partial(faults_below, folder))
+        n_below += n
+        n_faults += n_more + check_circles(top)
+    print("%d files, %d faults" % (n_files + n_below, n_faults))
+    return n_known + n_faults != 0 or n_files < 50 or n_below < 12
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ with the tests that reach it and exceed it, or with the reason why no input can.
 
 Fails if one is missing there, or if the list has names that are not in the code or the tests.
 
-An array is a declaration NAME[EXPRESSION] in cli/ or formats/ outside of a list of parameters,
-except constant tables. A limit is a macro or an enumerator with MAX, MOST, LIMIT or ROOM in its
-name; the list may have others, too.
+An array is a declaration NAME[EXPRESSION] in cli/, formats/ or store/ outside of a list of
+parameters, except constant tables. A limit is a macro or an enumerator with MAX, MOST, LIMIT or
+ROOM in its name; the list may have others, too.
 """
 import ast
 import glob
@@ -107,7 +107,8 @@ def main():
             rows.append([field.strip() for field in line.split(" | ")])
             wrong += [f"{LIST}:{number}: {what}" for what in check_line(rows[-1], known)]
     for path in sorted(glob.glob("cli/**/*.[ch]", recursive=True, root_dir=ROOT) +
-                       glob.glob("formats/*.[ch]", root_dir=ROOT)):
+                       glob.glob("formats/*.[ch]", root_dir=ROOT) +
+                       glob.glob("store/*.[ch]", root_dir=ROOT)):
         text = read(path)
         here = {row[1] for row in rows if row[0] == path and row[1].isidentifier()}
         here = {name for name in here if re.search(rf"\b{name}\b", text)}

@@ -58,14 +58,3 @@ char *format_hex(char *text, const void *data, size_t size)
         snprintf(text + 2 * i, 3, "%02x", ((const unsigned char *)data)[i]);
     return text;
 }
-
-int parse_fingerprint(uint8_t *fingerprint, const char *text)
-{
-    char again[2 * LMC_FINGERPRINT_SIZE + 1];
-    for (size_t i = 0; i < LMC_FINGERPRINT_SIZE && strlen(text) == 2 * LMC_FINGERPRINT_SIZE; i++) {
-        unsigned byte = 0;
-        if (sscanf(text + 2 * i, "%2x", &byte) != 1) return 0;
-        fingerprint[i] = (uint8_t)byte;
-    }
-    return strcmp(format_hex(again, fingerprint, LMC_FINGERPRINT_SIZE), text) == 0;
-}

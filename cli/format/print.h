@@ -25,9 +25,6 @@ LIKE_PRINTF(1, 2) void print(const char *format, ...);
 /* Returns text, which needs 2 * size + 1 bytes. */
 char *format_hex(char *text, const void *data, size_t size);
 
-/* Parses a fingerprint that format_hex() has written. 0: text is none. */
-int parse_fingerprint(uint8_t *fingerprint, const char *text);
-
 /* -- lists of lmc_tensor (tensors.c) -- */
 
 /* A copy, with strings and shapes, in one piece of memory; NULL if n is 0. */

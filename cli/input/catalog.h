@@ -9,6 +9,8 @@
 
 #include "../sys/platform.h"
 
+#include "../../store/chains.h"
+
 struct base;
 
 struct catalog_entry {
@@ -47,17 +49,3 @@ struct catalog_entry *find_entries(struct catalog *p, const uint8_t *fingerprint
 int is_unchanged_delta(const struct catalog_entry *e);
 
 void free_catalog(struct catalog *p);
-
-/* A snapshot; wanted: the fingerprint of its base, NULL if it needs none. */
-struct link_of_chain {
-    const uint8_t *fingerprint, *wanted;
-    uint32_t depth; /* set by measure_depths() */
-};
-
-/* From this depth on, a base is missing: DEPTH_LOOSE is the depth of the delta that needs it. */
-#define DEPTH_LOOSE ((uint32_t)1 << 31)
-
-/* Sets each depth: the number of deltas in the shortest chain to a whole snapshot; DEPTH_LOOSE or
- * more if there is none. Of the snapshots with the wanted fingerprint, the one of least depth is
- * the base: so there are no loops. A delta that changes nothing does not count as a base. */
-void measure_depths(struct link_of_chain *list, size_t n);

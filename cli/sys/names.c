@@ -51,8 +51,6 @@ int is_dash(const char *path) { return strcmp(path, "-") == 0; }
 
 int is_dot(const char *name) { return strcmp(name, ".") == 0 || strcmp(name, "..") == 0; }
 
-int is_digit(char c) { return c >= '0' && c <= '9'; }
-
 char *directory_of(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -118,10 +118,6 @@ int is_dash(const char *path);
 /* "." or "..". */
 int is_dot(const char *name);
 
-#define DIGITS "0123456789"
-
-int is_digit(char c);
-
 /* The directory that path is in; "." if path has no slash. To be freed. */
 char *directory_of(const char *path);
 

@@ -2,6 +2,7 @@
 #include "series_manifest.h"
 
 #include "../format/print.h"
+#include "../../store/chains.h"
 #include "../input/base.h"
 
 /* -- orders -- */
@@ -35,35 +36,16 @@ static int compare_chains(const void *a, const void *b)
     return x->depth != y->depth ? x->depth > y->depth ? -1 : 1 : compare_places(x, y);
 }
 
-static int compare_entries_by_step(const void *a, const void *b)
-{
-    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
-    const int order = x->step && y->step ? compare_steps(x->step, y->step) : !!x->step - !!y->step;
-    return order ? order : compare_places(x, y);
-}
-
-static void find_steps(const struct series *s)
-{
-    const char *highest = NULL;
-    size_t unused;
-    for (size_t i = 0; i < s->n; i++) {
-        struct snapshot *e = &s->list[i];
-        e->step = find_number(e->name, &unused) ? e->name : highest;
-        if (e->state == STATE_KEPT && e->step && (!highest || compare_steps(e->step, highest) > 0))
-            highest = e->step;
-    }
-}
-
 struct snapshot **sort_series(const struct series *s, enum series_order order)
 {
     static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_contents, compare_chains, compare_named, compare_entries_by_step};
+        compare_contents, compare_chains, compare_named, NULL};
     struct snapshot ***const list = &s->index->by[order];
     if (*list) return *list;
-    if (order == BY_STEP) find_steps(s);
     *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);
     for (size_t i = 0; i < s->n; i++) (*list)[i] = &s->list[i];
-    qsort((void *)*list, s->n, sizeof **list, compare[order]);
+    if (order == BY_STEP) sort_by_steps(*list, s->n);
+    else qsort((void *)*list, s->n, sizeof **list, compare[order]);
     return *list;
 }
 
@@ -84,7 +66,7 @@ void measure_series(struct series *s)
             links[n].fingerprint = s->list[i].fingerprint;
             links[n++].wanted = s->list[i].is_delta ? s->list[i].wanted : NULL;
         }
-    measure_depths(links, n);
+    if (!measure_depths(links, n)) check_memory(NULL);
     n = 0;
     for (size_t i = 0; i < s->n; i++)
         s->list[i].depth = is_there(&s->list[i]) ? links[n++].depth : UINT32_MAX;

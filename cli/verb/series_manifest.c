@@ -2,32 +2,11 @@
 #include "series_manifest.h"
 
 #include "../../formats/refused.h"
-#include "../format/print.h"
-#include "../format/json.h"
 #include "../input/archive.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 
-#define MANIFEST_VERSION 1
 #define MANIFEST_MAX_SIZE ((uint64_t)256 << 20)
-#define MAX_NAME 200 /* bytes; file systems allow 255 */
-
-const char *const state_names[] = {"kept", "adding", "forgotten", "gone"};
-
-/* -- names -- */
-
-const char *find_fault_of_name(const char *name)
-{
-    json_t *string = json_string(name);
-    size_t size = strlen(name);
-    json_decref(string);
-    if (size == 0 || size > MAX_NAME) return "is empty or longer than 200 bytes";
-    if (name[0] == '.' || name[0] == '-') return "begins with '.' or '-'";
-    for (size_t i = 0; i < size; i++)
-        if (name[i] == '/' || name[i] == '\\' || (unsigned char)name[i] < 32 || name[i] == 127)
-            return "holds a slash, a backslash or a control character";
-    return string ? NULL : "is not UTF-8";
-}
 
 char *path_in_series(const char *directory, const char *name, const char *suffix)
 {
@@ -179,7 +158,7 @@ void look_at_file(struct snapshot *e)
     e->packed_size = info.size;
 }
 
-/* -- series.json: a line for each snapshot; the last line is the CRC-32C of the others -- */
+/* -- series.json -- */
 
 static int fail_manifest(const struct series *s, const char *what)
 {
@@ -190,77 +169,30 @@ static int fail_manifest(const struct series *s, const char *what)
                 what);
 }
 
-#define CHECK_SIZE (sizeof "\"crc32c\": \"00000000\"}\n" - 1)
-
-static void format_check(char text[CHECK_SIZE + 1], const void *data, size_t size)
+static void take_entry(struct series *s, const struct snapshot *read)
 {
-    snprintf(text, CHECK_SIZE + 1, "\"crc32c\": \"%08lx\"}\n",
-             (unsigned long)lmc_crc32c(0, data, size));
+    struct snapshot *const e = add_entry_to_series(s, read->name, read->source), own = *e;
+    *e = *read;
+    e->name = own.name;
+    e->path = own.path;
+    e->source = own.source;
 }
 
-static int parse_entry(struct series *s, json_t *item)
+/* Changes the text, behind which there must be a zero. */
+static int parse_manifest(struct series *s, char *text, size_t size)
 {
-    const char *name, *state, *source = NULL, *fingerprint = NULL, *next = NULL;
-    json_int_t time, size = 0, seen = 0;
-    int has_seen = json_object_get(item, "seen") != NULL;
-    if (json_unpack(item, "{s:s, s:s, s:I, s?s, s?s, s?I, s?I, s?s !}", "name", &name, "state",
-                    &state, "time", &time, "source", &source, "fingerprint", &fingerprint, "size",
-                    &size, "seen", &seen, "next", &next) != 0)
-        return fail_manifest(s, "an entry lacks something or has something unknown");
-    if (find_fault_of_name(name) || (source && find_fault_of_name(source)))
-        return fail_manifest(s, "it holds a name that no snapshot can have");
-    struct snapshot *e = add_entry_to_series(s, name, source);
-    for (e->state = STATE_KEPT; strcmp(state, state_names[e->state]) != 0;
-         e->state = (enum snapshot_state)(e->state + 1))
-        if (e->state == STATE_GONE) return fail_manifest(s, "it holds an unknown state");
-    if (size < 0 || (e->state == STATE_ADDING) != !fingerprint ||
-        (fingerprint && !parse_fingerprint(e->fingerprint, fingerprint)) ||
-        (next && !parse_fingerprint(e->next, next)))
-        return fail_manifest(s, "it holds an invalid size or fingerprint");
-    e->size = (uint64_t)size;
-    e->time = time;
-    e->seen = (uint64_t)seen;
-    e->has_seen = has_seen;
-    e->has_next = next != NULL;
-    return CODE_OK;
-}
-
-static int check_names(struct series *s)
-{
-    struct snapshot **list = sort_series(s, BY_NAME);
-    for (size_t i = 1; i < s->n; i++)
-        if (strcmp(list[i - 1]->name, list[i]->name) == 0)
-            return fail_manifest(s, "it holds a name twice");
-    return CODE_OK;
-}
-
-static int parse_manifest(struct series *s, const char *text, size_t size)
-{
-    char check[CHECK_SIZE + 1];
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL), *list = NULL, *item;
-    const char *crc;
-    json_int_t version = 0, every;
-    size_t i;
-    int code = CODE_OK;
-    format_check(check, text, size < CHECK_SIZE ? 0 : size - CHECK_SIZE);
-    if (json_unpack(root, "{s:I}", "lmc_series", &version) == 0 && version > MANIFEST_VERSION)
-        code = fail(CODE_ERROR, s->manifest_path,
+    struct list_of_series l;
+    const enum list_result result = parse_series(&l, text, size, 1);
+    for (size_t i = 0; i < l.n && result == LIST_OK; i++) take_entry(s, &l.list[i]);
+    free(l.list);
+    if (result == LIST_MEMORY) check_memory(NULL);
+    if (result == LIST_NEWER)
+        return fail(CODE_ERROR, s->manifest_path,
                     "has version %lld, which this lmc does not know; get a newer one",
-                    (long long)version);
-    else if (version != MANIFEST_VERSION ||
-             json_unpack(root, "{s:I, s:I, s:o, s:s !}", "lmc_series", &version, "every", &every,
-                         "snapshots", &list, "crc32c", &crc) != 0 ||
-             !json_is_array(list))
-        code = fail_manifest(s, "it is not what lmc has written");
-    else if (size < CHECK_SIZE || memcmp(check, text + size - CHECK_SIZE, CHECK_SIZE) != 0)
-        code = fail_manifest(s, "its checksum does not match");
-    else if (every < 1) code = fail_manifest(s, "the distance of anchors is invalid");
-    else s->every = (uint64_t)every;
-    if (code == CODE_OK)
-        json_array_foreach(list, i, item) if (code == CODE_OK) code = parse_entry(s, item);
-    if (code == CODE_OK) code = check_names(s);
-    json_decref(root);
-    return code;
+                    (long long)l.version);
+    if (result != LIST_OK) return fail_manifest(s, l.fault);
+    s->every = (uint64_t)l.every;
+    return CODE_OK;
 }
 
 /* Reports that there is no series.json, and what to do. */
@@ -307,6 +239,7 @@ int load_manifest(struct series *s)
             look_at_file(e);
             if (e->has_next && same_fingerprint(e->found, e->next))
                 code = worse(code, read_fingerprint(e->path, e->fingerprint, &e->size, s->o));
+            e->has_next = 0;
             is_other |= e->file != FILE_THERE;
         }
         /* the Python package may replace a file, and the list, between our two looks */
@@ -319,49 +252,13 @@ int load_manifest(struct series *s)
     }
 }
 
-static void write_entry(FILE *f, const struct snapshot *e)
-{
-    struct json_writer w;
-    init_json_writer(&w, f, 0);
-    begin_json(&w, NULL, '{');
-    put_json(&w, "name", json_string(e->name));
-    put_json(&w, "state", json_string(state_names[e->state]));
-    if (e->state != STATE_ADDING) {
-        put_json_hex(&w, "fingerprint", e->fingerprint, LMC_FINGERPRINT_SIZE);
-        put_json_number(&w, "size", e->size);
-    }
-    put_json(&w, "time", json_integer(e->time));
-    if (e->has_seen) put_json(&w, "seen", json_integer((json_int_t)e->seen));
-    if (e->source) put_json(&w, "source", json_string(e->source));
-    end_json(&w, '}');
-}
-
-/* The text of series.json, to be freed. */
-static char *format_manifest(const struct series *s, size_t *size)
-{
-    char check[CHECK_SIZE + 1], *text = NULL;
-    FILE *f = (FILE *)check_memory(open_memstream(&text, size));
-    fprintf(f, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n", MANIFEST_VERSION,
-            (unsigned long long)s->every);
-    for (size_t i = 0; i < s->n; i++) {
-        write_entry(f, &s->list[i]);
-        fputs(i + 1 < s->n ? ",\n" : "\n", f);
-    }
-    fputs("],\n", f);
-    if (fflush(f) != 0) check_memory(NULL);
-    format_check(check, text, *size);
-    fputs(check, f);
-    close_text(f, &text);
-    return text;
-}
-
 int save_manifest(const struct series *s)
 {
     struct output out;
     size_t size;
     int code = open_output(&out, s->manifest_path, NULL, 1);
     if (code != CODE_OK) return code;
-    char *text = format_manifest(s, &size);
+    char *text = (char *)check_memory(format_series(s->every, s->list, s->n, &size));
     write_output(&out, text, size); /* commit_output reports an error */
     free(text);
     return commit_output(&out, NULL);

@@ -1,82 +1,23 @@
 /* series_manifest.h - what the commands of a series share: its list, chains, locks, sources
  * SPDX-License-Identifier: MIT
- *
- * The directory of a series holds a file NAME.lmc for each snapshot, series.json and .lock.
- * series.json lists the valid names, in the order of adding. A name is reserved there before its
- * file exists, and confirmed when the file is complete. Only the header of a delta names its base,
- * as gc may replace a file by a file with the same content and another base.
- *
- * A name only finds a snapshot: what it is, its fingerprint in the list says. look_at_file() reads
- * that of the file, and a file that has another one counts as no snapshot of the series.
- *
- * 'latest' and --keep-last follow the steps (BY_STEP), not the order of adding: a run that was
- * resumed adds lower steps later.
- *
- * Nothing is removed before its replacement is on the disk. A source is removed after its snapshot
- * was compared with it and confirmed in the list. A forgotten snapshot is removed when no kept
- * snapshot needs it. Each state is in series.json on the disk before the next step:
- *
- *   none --1--> adding --2--> kept --3--> forgotten --5--> gone
- *     ^           |             ^              |
- *     +-----6-----+             +------4-------+
- *
- *   1  add reserves the name. Until step 2, a file of that name does not count, and the
- *      source stays
- *   2  the file is whole and on the disk; before --rm, it was compared with the source
- *   3  prune. The file stays, as kept snapshots may still need it
- *   4  keep
- *   5  gc. Kept snapshots that needed it are coded again, without it; its file is removed. The
- *      name stays, so that watch does not add it again; add may use the name
- *   6  add failed or was killed: add, or the next command that locks, removes file and entry
- *
- * A kill leaves one of these states, and the next command goes on from there.
  */
 #pragma once
 
 #include "../sys/platform.h"
 
+#include "../../store/series.h"
 #include "../input/options.h"
 
 #define MANIFEST_NAME "series.json"
 #define LOCK_NAME ".lock"
 #define DEFAULT_EVERY 16
 
-/* STATE_GONE keeps the name in the list: else a watch that does not remove its sources would add
- * the snapshot again. */
-enum snapshot_state { STATE_KEPT, STATE_ADDING, STATE_FORGOTTEN, STATE_GONE };
-
-extern const char *const state_names[];
-
-struct snapshot {
-    char *name, *path;
-    char *source;     /* the source's name, without directory; NULL: unknown */
-    const char *step; /* the name whose numbers say where it stands, see sort_series(); or NULL */
-    enum snapshot_state state;
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* zero while adding */
-    uint64_t size;                             /* of what it restores */
-    int64_t time;                              /* when it was added */
-    uint64_t seen; /* the state of its source when that had this content, by struct look */
-    int has_seen;
-    /* see look_at_file(). FILE_OTHER: a snapshot, but not the one that was added */
-    enum { FILE_MISSING, FILE_DAMAGED, FILE_OTHER, FILE_THERE } file;
-    uint8_t found[LMC_FINGERPRINT_SIZE]; /* of the file */
-    /* The Python package is replacing the file, by one with this fingerprint: it may be either. */
-    uint8_t next[LMC_FINGERPRINT_SIZE];
-    int has_next;
-    uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* of its base */
-    int is_delta;
-    uint32_t depth; /* deltas in its chain, see measure_depths(); from DEPTH_LOOSE on: broken */
-    uint64_t packed_size;
-};
-
 /* Orders of the list, which are sorted when they are first needed. */
 enum series_order {
     BY_FINGERPRINT, /* of equal ones, the shortest chain first */
     BY_DEPTH,       /* the longest chains first */
     BY_NAME,
-    /* By the numbers in the names. A name without a number stands behind the highest number of a
-     * kept one that was added before it. Equal numbers: in the order of adding. */
-    BY_STEP,
+    BY_STEP, /* see sort_by_steps() */
     SERIES_ORDERS
 };
 
@@ -96,9 +37,6 @@ struct series {
 };
 
 /* -- the list -- */
-
-/* What is wrong with the name of a snapshot; NULL: nothing. */
-const char *find_fault_of_name(const char *name);
 
 /* "DIRECTORY/NAMESUFFIX". To be freed. */
 char *path_in_series(const char *directory, const char *name, const char *suffix);
@@ -138,24 +76,6 @@ int choose_entry(const struct series *s, const char *text, enum snapshot_state s
 
 /* Reads the header and the fingerprint of the snapshot's file, and compares it with the list. */
 void look_at_file(struct snapshot *e);
-
-/* -- the numbers in a name (series_steps.c) -- */
-
-/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; else
- * the last one that follows no letter (the 16 of bf16 does); else the last one. The 2 of step-30@2
- * does not count: see find_newest_of(). It may have any number of digits: *size, from the first
- * that is not zero. NULL: there is none. */
-const char *find_number(const char *name, size_t *size);
-
-/* Whether that is the number in the name. digits: nothing else is in it. */
-int has_that_number(const char *name, const char *digits);
-
-/* Whether the number in the name is a multiple of `divisor`, 1 to INT64_MAX. */
-int has_multiple(const char *name, uint64_t divisor);
-
-/* Compares names by their numbers: by the last one's kind as above, but all of that kind, the first
- * one first (as in 2026-11-28, or epoch-2-batch-10). */
-int compare_steps(const char *a, const char *b);
 
 /* -- on the disk -- */
 

@@ -8,42 +8,25 @@
 
 /* -- prune, keep -- */
 
-/* Whether the rules keep a snapshot. --keep-every keeps every name without a number. */
-static int is_kept_by_rules(const struct series *s, const struct snapshot *e, size_t n_later,
-                            const unsigned char *named)
-{
-    const struct options *r = s->o;
-    size_t unused;
-    if (r->keep_last && n_later < r->keep_last) return 1;
-    if (r->keep_every && (!find_number(e->name, &unused) || has_multiple(e->name, r->keep_every)))
-        return 1;
-    return named[e - s->list];
-}
-
 /* Marks the snapshots that the rules forget. */
 static int apply_rules(struct series *s, unsigned char *marks)
 {
-    size_t n_later = 0, n_kept = 0;
-    unsigned char *named = (unsigned char *)zeroed(s->n + 1, 1); /* by --keep */
-    int code = CODE_OK;
-    for (size_t i = 0; i < s->o->n_keep && code == CODE_OK; i++) {
+    const struct keep_rules rules = {s->o->keep_last, s->o->keep_every, 0};
+    size_t n_forgotten = 0;
+    for (size_t i = 0; i < s->o->n_keep; i++) {
         struct snapshot *e;
-        code = choose_entry(s, s->o->keep[i], STATE_KEPT, &e);
-        if (code == CODE_OK) named[e - s->list] = 1;
+        const int code = choose_entry(s, s->o->keep[i], STATE_KEPT, &e);
+        if (code != CODE_OK) return code;
+        e->stays = 1;
     }
-    struct snapshot **list = sort_series(s, BY_STEP);
-    for (size_t i = s->n; i && i-- && code == CODE_OK;)
-        if (list[i]->state == STATE_KEPT) {
-            const int is_kept = is_kept_by_rules(s, list[i], n_later++, named);
-            marks[list[i] - s->list] = (unsigned char)!is_kept;
-            n_kept += is_kept != 0;
-        }
-    free(named);
-    if (code != CODE_OK) return code;
-    return n_kept || !n_later ? CODE_OK
-                              : fail(CODE_ERROR, s->directory,
-                                     "these rules keep no snapshot at all; nothing was changed. To "
-                                     "forget all snapshots, give their names");
+    const size_t n_kept = choose_kept(sort_series(s, BY_STEP), s->n, &rules);
+    for (size_t i = 0; i < s->n; i++)
+        n_forgotten += marks[i] = s->list[i].state == STATE_KEPT && !s->list[i].stays;
+    return n_kept || !n_forgotten
+               ? CODE_OK
+               : fail(CODE_ERROR, s->directory,
+                      "these rules keep no snapshot at all; nothing was changed. To forget all "
+                      "snapshots, give their names");
 }
 
 static int mark_names(const struct series *s, enum snapshot_state from, unsigned char *marks)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import time
 import warnings
@@ -35,13 +34,8 @@ from ._core import Link, NewFile, Saving, _lmc, _saving, copy_state, look_at, me
 __all__ = ["Series"]
 
 KEPT, FORGOTTEN, GONE = "kept", "forgotten", "gone"
-CHECK = '"crc32c": "%08x"}\n'
 PIECE = 8 << 20
 CHANGES, READERS = 0, 1  # bytes of .lock, as in `lmc series`: one writer; any readers, or gc alone
-
-
-def _check_line(data: bytes) -> bytes:
-    return (CHECK % _lmc.crc32c(data)).encode()
 
 
 def _lock(file: Any, byte: int, may_wait: bool = True) -> bool:
@@ -55,27 +49,6 @@ def _lock(file: Any, byte: int, may_wait: bool = True) -> bool:
     except (ImportError, OSError):
         pass
     return True
-
-
-def _is_name(name: str) -> bool:
-    """Whether `lmc series` allows this name of a snapshot."""
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:  # from a file whose name is no UTF-8
-        return False
-    return 0 < size <= 200 and name[0] not in ".-" and not any(c in "/\\\x7f" or c < " " for c in name)
-
-
-def _numbers(name: str) -> tuple[int, ...]:
-    """The numbers in a name, as `lmc series` compares them: those after "step" or "iter", else those that follow no letter,
-    else all. The 2 of step-30@2 does not count."""
-    text = re.sub(r"@[0-9]+\Z", "", name)
-    found: dict[int, list[int]] = {}
-    for m in re.finditer("[0-9]+", text):
-        before = text[: m.start()]
-        rank = 2 if re.search(r"(?ai:step|iter)[-_=]?\Z", before) else int(not re.search(r"[A-Za-z]\Z", before))
-        found.setdefault(rank, []).append(int(m[0]))
-    return tuple(found[max(found)]) if found else ()
 
 
 class _List:
@@ -102,7 +75,7 @@ class _List:
         self.others: dict[str, bytes] = {}
         if data or self.path.exists():
             self._parse(data)
-        files = [x for x in os.scandir(directory) if x.name.endswith(".lmc") and _is_name(x.name[:-4])]
+        files = [x for x in os.scandir(directory) if x.name.endswith(".lmc") and _lmc.is_snapshot_name(x.name[:-4])]
         paths = sorted((x.stat().st_mtime_ns, x.path, x.name[:-4]) for x in files if x.is_file(follow_symlinks=False))
         links = {name: look_at(path) for _, path, name in paths}
         #: The snapshots that can be read.
@@ -125,15 +98,12 @@ class _List:
                     self.put(name, FORGOTTEN if old["state"] == FORGOTTEN else KEPT)
 
     def _parse(self, data: bytes) -> None:
-        size = len(CHECK % 0)
         try:
-            found = json.loads(data)
-            if data[-size:] != _check_line(data[:-size]) or found["lmc_series"] != 1:
-                raise ValueError
-            self.every, self.entries = found["every"], {x["name"]: x for x in found["snapshots"]}
-        except (ValueError, KeyError, TypeError):
-            text = f"{self.path}: damaged, or of a newer lmc; 'lmc series DIR rebuild' makes it anew from the snapshots"
+            found = json.loads(_lmc.series_text(data, True))
+        except ValueError as error:
+            text = f"{self.path}: damaged, or of a newer lmc: {error}; 'lmc series DIR rebuild' makes it anew from the snapshots"
             raise CorruptError(printable(text)) from None
+        self.every, self.entries = found["every"], {x["name"]: x for x in found["snapshots"]}
 
     def check(self, name: str) -> None:
         """Fails if the file of that name is not the snapshot that was added under it."""
@@ -149,24 +119,17 @@ class _List:
         )
         raise CorruptError(printable(text))
 
-    def in_steps(self, state: str) -> list[str]:
-        """The names of that state, the latest one last, also if their files cannot be read. A name without a number stands
-        behind the highest number of a kept one that was added before it. Equal numbers: in the order of adding."""
-        keys, highest = {}, ()  # type: dict[str, tuple[int, ...]], tuple[int, ...]
-        for name, x in self.entries.items():
-            keys[name] = _numbers(name) or highest
-            if x["state"] == KEPT:
-                highest = max(highest, keys[name])
-        return sorted((name for name, x in self.entries.items() if x["state"] == state), key=keys.__getitem__)
+    def in_steps(self) -> list[str]:
+        """The names of the kept ones, the latest one last, also if their files cannot be read."""
+        names, marks = list(self.entries), bytes(x["state"] == KEPT for x in self.entries.values())
+        return [names[i] for i, _ in _lmc.sort_series("\n".join(names), marks, 0)]
 
     def write(self, every: int) -> None:
-        head = json.dumps({"lmc_series": 1, "every": self.every or every})[:-1]
-        rows = ",\n".join(map(json.dumps, self.entries.values()))
-        text = f'{head}, "snapshots": [\n{rows}\n],\n'.encode()
+        text = json.dumps({"lmc_series": 1, "every": self.every or every, "snapshots": list(self.entries.values())})
         new = NewFile(str(self.path))
         try:
             with open(new.fileno(), "wb", closefd=False) as file:
-                file.write(text + _check_line(text))
+                file.write(_lmc.series_text(text.encode(), False))
             new.sync()
             new.appear()  # this also syncs the names of all earlier files
         except BaseException:
@@ -184,14 +147,11 @@ class _List:
         return [name for name, x in self.entries.items() if x["state"] == state and name in self.links]
 
     def chain_of(self, name: str) -> list[str]:
-        """The snapshot and all bases that it needs. Bases are found by fingerprint, those with the shortest chain."""
-        link, chain = self.links[name], [name]
-        while link.base:
-            found = [x for x, y in self.links.items() if y.fingerprint == link.base and y.depth < link.depth]
-            if not found:
-                break
-            chain.append(min(found, key=lambda x: self.links[x].depth))
-            link = self.links[chain[-1]]
+        """The snapshot and all bases that it needs and that are there."""
+        below, chain = self.links[name].below, [name]
+        while below is not None:
+            chain.append(os.path.basename(below.path)[:-4])
+            below = below.below
         return chain
 
 
@@ -242,17 +202,17 @@ class Series:
                 found.check(name)
             except LMCError as error:
                 warnings.warn(f"{error}; it is left out", stacklevel=2)
-        return [name for name in found.in_steps(KEPT) if name in found.links]
+        return [name for name in found.in_steps() if name in found.links]
 
     def path(self, name: str | None = None) -> Path:
         """The path of a snapshot, which need not exist; without a name, of the last one."""
         if name is None:
             _saving.await_end()
-        names = [name] if name is not None else _List(self.directory).in_steps(KEPT) if self.directory.is_dir() else []
+        names = [name] if name is not None else _List(self.directory).in_steps() if self.directory.is_dir() else []
         if not names:
             raise NotFoundError(printable(f"{self.directory}: no snapshot is there yet"))
         last = names[-1]
-        if not _is_name(last):
+        if not _lmc.is_snapshot_name(last):
             raise ValueError(f"{last!r} cannot name a snapshot: 1 to 200 bytes without slashes, '.' and '-' not first")
         return self.directory / f"{last}.lmc"
 
@@ -320,7 +280,7 @@ class Series:
         """The last snapshot that can be restored, or (with keep) the first one of its chain."""
         for name in reversed(found.names(KEPT)):
             chain = found.chain_of(name)
-            if len(chain) == found.links[name].depth + 1 and found.entries.keys() >= set(chain):
+            if found.links[name].depth == len(chain) - 1 and found.entries.keys() >= set(chain):
                 names = list(found.entries)
                 n = len(chain) if self._keep is None else len(names) - names.index(chain[-1])
                 return self.path(name if self._keep is None else chain[-1]) if n < self._every else None
@@ -346,7 +306,7 @@ class Series:
             found.links[name] = link
             measure_depths(list(found.links.values()))
             found.put(name, KEPT)
-            latest = found.in_steps(KEPT)[-1]
+            latest = found.in_steps()[-1]
         if latest != name:
             text = f"{path}: has a lower number than {latest}, which stays the latest; if a run was resumed, forget() what it replaces"
             warnings.warn(printable(text), stacklevel=3)
@@ -394,9 +354,9 @@ class Series:
 
     def _rotate(self, keep: int, protected: tuple[str, ...]) -> None:
         names = self.names()
-        added = _List(self.directory).names(KEPT) if names else []
-        old = [name for name in names[:-1] if name not in (*protected, added[-1])]
-        self._forget(old[: max(0, len(names) - keep)])
+        stay = {*protected, *names[-1:], *_List(self.directory).names(KEPT)[-1:]}
+        marks = bytes(3 if name in stay else 1 for name in names)
+        self._forget(names[i] for i, stays in _lmc.sort_series("\n".join(names), marks, keep) if not stays)
 
     def _collect(self, found: _List, lock: Any) -> None:
         """Removes files that nothing needs, unless somebody reads the series now, as `lmc series restore` does."""

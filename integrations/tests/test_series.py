@@ -319,6 +319,10 @@ def test_a_long_name_of_wide_letters(tmp_path):
     for n in range(3):
         series.save("é" * 100, state_of(n))
     assert listed(tmp_path).keys() == {"é" * 100, "é" * 95 + "-v1", "é" * 95 + "-v2"}
+    text = (tmp_path / "series.json").read_bytes()
+    for verb in ("keep", "prune"):
+        command("series", tmp_path, verb, "é" * 95 + "-v2")
+        assert ((tmp_path / "series.json").read_bytes() == text) == (verb == "prune")  # both write the same list
 
 
 def test_another_file(tmp_path):
@@ -359,7 +363,7 @@ def test_the_order_of_steps(tmp_path):
     names = ["step-0110", "step-0120", "step-0020", "init", "step-30@2"]
     while len(names) < 40:
         name = "".join(rng.choices(words, k=rng.randrange(1, 5)))
-        if module._is_name(name) and name not in names:
+        if module._lmc.is_snapshot_name(name) and name not in names:
             names.append(name)
     series = Series(tmp_path / "s", every=1)
     entries = []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
 SUFFIX = ".lmc"
 MOST = 4  # bases that a message lists
-FAR = 1 << 62  # depth of a chain that ends in another directory
+FAR = 1 << 31  # from this depth on (DEPTH_LOOSE of store/) a chain ends in another directory
 
 
 class _Link:
@@ -29,6 +29,7 @@ class _Link:
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("no file")
         self.path, self.file, self.depth = path, (found.st_dev, found.st_ino), FAR
+        self.below: _Link | None = None  # its base
         self.fingerprint, self.base = _lmc.probe(own, found.st_size, path)[:2]
 
 
@@ -40,16 +41,10 @@ def _look_at(path: str) -> _Link | None:
 
 
 def _measure(links: list[_Link]) -> None:
-    """Sets depth: the number of deltas between each link and a snapshot without a base."""
-    by_base: dict[bytes, list[_Link]] = {}
-    for link in links:
-        by_base.setdefault(link.base, []).append(link)
-    depth, bases = 0, {b""}
-    while bases:
-        found = [link for base in bases for link in by_base.pop(base, ())]
-        for link in found:
-            link.depth = depth
-        depth, bases = depth + 1, {link.fingerprint for link in found}
+    """Sets depth, the number of deltas between each link and a snapshot without a base, and the base of each."""
+    bases = b"".join(x.base or bytes(16) for x in links)
+    for link, (depth, below) in zip(links, _lmc.measure_chains(b"".join(x.fingerprint for x in links), bases)):
+        link.depth, link.below = depth, None if below < 0 else links[below]
 
 
 def _list_links(directory: str) -> dict[bytes, list[_Link]]:

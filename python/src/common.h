@@ -7,6 +7,7 @@
  *     reader.c   Reader          writer.c  Writer          quantizer.c  Quantizer
  *     found.c    finds tensors in files that are to be compressed
  *     views.c    finds tensors in files of torch.save() in a snapshot
+ *     store.c    series and chains of snapshots
  *     base.c     Base: arrays in memory as a base; readers as a base
  *     source.c   sources of files: descriptors, memory, callables of Python
  *     descriptor.c  Descriptor: the one owner of a file descriptor
@@ -222,6 +223,12 @@ PyObject *resolve(PyObject *module, PyObject *args);
 PyObject *torch_dtype(PyObject *module, PyObject *args);
 PyObject *suffix(PyObject *module, PyObject *args);
 PyObject *printable(PyObject *module, PyObject *object);
+
+/* -- store.c -- */
+PyObject *series_text(PyObject *module, PyObject *args);
+PyObject *is_snapshot_name(PyObject *module, PyObject *name);
+PyObject *sort_series(PyObject *module, PyObject *args);
+PyObject *measure_chains(PyObject *module, PyObject *args);
 
 extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec,
     cuda_spec, descriptor_spec, caught_spec;

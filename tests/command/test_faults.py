@@ -747,7 +747,7 @@ def build():
     os.makedirs(OUT, exist_ok=True)
     cc = os.environ.get("CC", "cc").split() if not SANITIZE else [next(filter(shutil.which, ("clang-19", "clang", "cc")))]
     flags = ["-std=c99", "-Wall", "-Wextra", "-I" + ROOT]
-    source, rooms = os.path.join(ROOT, "tests", "command", "faults.c"), (os.path.join(ROOT, "cli"), os.path.join(ROOT, "formats"))
+    source, rooms = os.path.join(ROOT, "tests", "command", "faults.c"), [os.path.join(ROOT, name) for name in ("cli", "formats", "store")]
     files = [os.path.join(at, name) for room in rooms for at, _, names in os.walk(room) for name in names if name[-2:] in (".c", ".h")]
     cli, help_text = rooms[0], os.path.join(OUT, "help_text.%d.c" % os.getpid())
     if is_old(FAULTS, [source]) and not compile_to(FAULTS, *flags, "-O2", "-fPIC", "-shared", source, "-ldl", "-pthread", cc=cc):

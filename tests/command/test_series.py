@@ -1047,6 +1047,16 @@ class Manifest(SeriesCase):
         self.check_all()
         self.assertEqual(self.read("precious.lmc"), b"precious")
 
+    def test_names_that_grow(self):
+        """In the list, quotes and what a terminal interprets are escaped; other letters are not."""
+        self.chain(2, 200)
+        names = ['"' * 200, "\u200b" * 66, "\U000e0001" * 50, "é" * 100]
+        rows = [{"name": n, "state": "gone", "fingerprint": "0f" * 16, "size": 2 ** 63 - 1, "time": -2 ** 63, "seen": -1, "source": n} for n in names]
+        self.write("s/series.json", manifest(self.entries() + rows))
+        self.series("prune", "step_0")
+        want = [json.dumps(e, ensure_ascii="é" not in e["name"]) for e in rows]
+        self.assertEqual(self.read("s/series.json").decode().split("\n")[3:-3], [row + "," for row in want[:-1]] + want[-1:])
+
     def test_a_new_series_is_on_the_disk(self):
         """Before the source is removed, the directory above a new series is synced, too."""
         if not shutil.which("strace"):

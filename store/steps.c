@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "series_manifest.h"
+#include "series.h"
 
-#include <strings.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../formats/printable.h"
 
 /* Which numbers of a name count: those of the highest rank that it has. */
 enum { NO_NUMBER, BEHIND_LETTER, ALONE, BEHIND_STEP };
@@ -9,12 +12,12 @@ enum { NO_NUMBER, BEHIND_LETTER, ALONE, BEHIND_STEP };
 /* Whether the number at `at` follows a word, as in step1000, iter_1000, Step=1000. */
 static int follows_step(const char *name, const char *at)
 {
-    static const char *const words[] = {"step", "iter"};
+    char word[4];
     size_t n = (size_t)(at - name);
     n -= n > 4 && strchr("-_=", at[-1]);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (n >= 4 && strncasecmp(name + n - 4, words[i], 4) == 0) return 1;
-    return 0;
+    if (n < 4) return 0;
+    for (size_t i = 0; i < 4; i++) word[i] = (char)(name[n - 4 + i] | 32);
+    return memcmp(word, "step", 4) == 0 || memcmp(word, "iter", 4) == 0;
 }
 
 /* The end of what may have numbers that count: behind it is at most "@2", "@3", ... */
@@ -79,7 +82,8 @@ int has_that_number(const char *name, const char *digits)
     return number && compare_digits(number, size, digits, strlen(digits)) == 0;
 }
 
-int has_multiple(const char *name, uint64_t divisor)
+/* Whether the number in the name is a multiple of `divisor`, 1 to INT64_MAX. */
+static int has_multiple(const char *name, uint64_t divisor)
 {
     size_t size;
     const char *number = find_number(name, &size);
@@ -93,7 +97,8 @@ int has_multiple(const char *name, uint64_t divisor)
     return number && rest == 0;
 }
 
-int compare_steps(const char *a, const char *b)
+/* Compares names by their numbers. */
+static int compare_steps(const char *a, const char *b)
 {
     const int rank_a = best_rank(a), rank_b = best_rank(b);
     const char *p = a, *q = b;
@@ -107,4 +112,50 @@ int compare_steps(const char *a, const char *b)
         p += n_a;
         q += n_b;
     }
+}
+
+static int compare_by_step(const void *a, const void *b)
+{
+    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
+    const int order = x->step && y->step ? compare_steps(x->step, y->step) : !!x->step - !!y->step;
+    return order ? order : x < y ? -1 : x > y;
+}
+
+void sort_by_steps(struct snapshot **list, size_t n)
+{
+    const char *highest = NULL;
+    size_t unused;
+    for (size_t i = 0; i < n; i++) {
+        struct snapshot *const e = list[i];
+        e->step = find_number(e->name, &unused) ? e->name : highest;
+        if (e->state == STATE_KEPT && e->step && (!highest || compare_steps(e->step, highest) > 0))
+            highest = e->step;
+    }
+    if (n) qsort((void *)list, n, sizeof *list, compare_by_step);
+}
+
+/* -- rules -- */
+
+/* n_later: how many kept snapshots have higher steps. */
+static int is_kept_by(const struct keep_rules *r, const char *name, size_t n_later)
+{
+    size_t unused;
+    return n_later < r->last ||
+           (r->every && (!find_number(name, &unused) || has_multiple(name, r->every)));
+}
+
+size_t choose_kept(struct snapshot *const *list, size_t n, const struct keep_rules *rules)
+{
+    size_t n_later = 0, n_stay = 0;
+    for (size_t i = n; i-- > 0;)
+        if (list[i]->state == STATE_KEPT) {
+            list[i]->stays |= is_kept_by(rules, list[i]->name, n_later++);
+            n_stay += list[i]->stays != 0;
+        }
+    for (size_t i = n; i-- > 0 && n_stay < rules->least;)
+        if (list[i]->state == STATE_KEPT && !list[i]->stays) {
+            list[i]->stays = 1;
+            n_stay++;
+        }
+    return n_stay;
 }
