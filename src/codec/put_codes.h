@@ -174,8 +174,7 @@ static int lmc__narrow(lmc__code_search *s, size_t at, size_t n, int is_careful,
         if (code - 1 >= limit) break;
         number = lmc__code_number(code, mantissa);
         if (high * number < p.low || low * number > p.high) { /* a neighbour may fit */
-            if (high * number < p.low) code++;
-            else code--;
+            code = high * number < p.low ? code + 1 : code - 1;
             number = lmc__code_number(code, mantissa);
             if (code - 1 >= limit || high * number < p.low || low * number > p.high) break;
         }
@@ -213,25 +212,27 @@ static lmc__code_range lmc__measure_range(lmc__code_search *s, size_t at, size_t
     return range;
 }
 
-/* 1 if n elements from `at` on have at most `most` mantissas, by their upper 7 bits. */
-static int lmc__has_few_mantissas(const lmc__code_search *s, size_t at, size_t n, unsigned most)
+/* How many mantissas the probed elements have, by their upper 7 bits; 9 if they have more. */
+static unsigned lmc__count_mantissas(const lmc__code_search *s, size_t at)
 {
     uint64_t seen[2] = {0, 0};
-    for (; n; n--, at++) {
+    unsigned i, n = 0;
+    for (i = 0; i < LMC__CODED_PROBE && n < 9; i++, at++) {
         const uint32_t upper = lmc__wide_magnitude(s, lmc__magnitude_at(s, at)) >> 16;
         const uint64_t bit = (uint64_t)1 << (upper & 63);
         if (upper == 0 || seen[upper >> 6 & 1] & bit) continue;
-        if (most-- == 0) return 0;
         seen[upper >> 6 & 1] |= bit;
+        n++;
     }
-    return 1;
+    return n;
 }
 
 /* Finds the interval of scales of a group. hint: a scale of a neighbour, or 0: the highest exponent
  * of FP8 is then one that gives a scale near it, if that fits. */
-static int lmc__find_scales(lmc__code_search *s, size_t at, size_t n, lmc__code_range range,
-                            double hint, lmc__interval *scales)
+static int lmc__find_scales(lmc__code_search *s, size_t at, size_t n, double hint,
+                            lmc__interval *scales)
 {
+    const lmc__code_range range = lmc__measure_range(s, at, n);
     const unsigned mantissa = s->form.mantissa, one = 1u << mantissa,
                    highest = mantissa == 2 ? 30 : 15;
     const int is_integer = mantissa == 6;
@@ -308,7 +309,7 @@ static int lmc__find_runs(lmc__code_search *s, lmc__code_groups *g)
             }
         if (i == 2) {
             lmc__interval scales;
-            if (!lmc__find_scales(s, at, size, lmc__measure_range(s, at, size), hint, &scales) ||
+            if (!lmc__find_scales(s, at, size, hint, &scales) ||
                 !lmc__set_run(g, g->n_runs, scales)) {
                 g->failed = at;
                 g->failed_size = size;
@@ -412,15 +413,21 @@ static int lmc__may_fit(lmc__encoder *e, const lmc__code_search *s, lmc__code_gr
     return bits / 8 < cap;
 }
 
-/* 1 if smaller groups, of g->size, have scales where the last search found none. */
+/* 1 if smaller groups, of g->size, have scales where the last search found none. The first of them
+ * has the greatest element, which mostly is why: integers may have had more than 8 bits. */
 static int lmc__has_parts(lmc__code_search *s, const lmc__code_groups *g)
 {
-    size_t at, size;
-    for (at = 0; at < g->failed_size; at += size) {
+    const uint32_t most = lmc__measure_range(s, g->failed, g->failed_size).most;
+    const size_t n = (g->failed_size + g->size - 1) / g->size;
+    size_t i, most_at = 0;
+    while (most_at + 1 < g->failed_size &&
+           lmc__wide_magnitude(s, lmc__magnitude_at(s, g->failed + most_at)) != most)
+        most_at++;
+    for (i = 0; i < n; i++) {
+        const size_t at = (most_at / g->size + i) % n * g->size;
         lmc__interval scales;
-        size = lmc__min(g->failed_size - at, g->size);
-        if (!lmc__find_scales(s, g->failed + at, size, lmc__measure_range(s, g->failed + at, size),
-                              0, &scales))
+        if (!lmc__find_scales(s, g->failed + at, lmc__min(g->failed_size - at, g->size), 0,
+                              &scales))
             return 0;
     }
     return 1;
@@ -460,8 +467,7 @@ static size_t lmc__put_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     lmc__code_search s;
     lmc__code_groups g;
     size_t probe;
-    unsigned i, j;
-    int is_wide;
+    unsigned i, j, n_mantissas, is_wide;
     if (block->base || block->n < LMC__MIN_CODED || block->level == LMC_LEVEL_FAST ||
         (dtype != LMC_BF16 && dtype != LMC_F16 && dtype != LMC_F32))
         return 0;
@@ -486,14 +492,13 @@ static size_t lmc__put_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     groups = lmc__push_numbers(&e->stack, 3 * (s.n / LMC__LEAST_CODED_GROUP + 2) + 1);
     if (!codes || !groups) return 0;
     /* FP8, tried as integers, would pass for a while; INT4, tried as FP8, might even be both */
-    is_wide = range.most - range.least > 4u << 23 &&
-              lmc__has_few_mantissas(&s, probe, LMC__CODED_PROBE, 8);
+    n_mantissas = lmc__count_mantissas(&s, probe);
+    is_wide = range.most - range.least > 4u << 23 && n_mantissas <= 8;
     for (i = 0; i < 3 && s.left; i++) {
         const unsigned mantissa = s.form.mantissa = forms[is_wide][i];
         lmc__interval scales;
-        if ((mantissa < 6 &&
-             !lmc__has_few_mantissas(&s, probe, LMC__CODED_PROBE, 1u << mantissa)) ||
-            !lmc__find_scales(&s, probe, LMC__CODED_PROBE, range, 0, &scales))
+        if (n_mantissas > 1u << mantissa ||
+            !lmc__find_scales(&s, probe, LMC__CODED_PROBE, 0, &scales))
             continue;
         if (s.log2_seen < LMC__LOG2_SEEN) lmc__forget_seen(&s, LMC__LOG2_SEEN);
         g.failed_size = 0;
