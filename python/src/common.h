@@ -2,9 +2,10 @@
  * SPDX-License-Identifier: MIT
  *
  *     module.c   the module, small functions
- *     tensor.c   arguments that describe tensors; tensors without a file
+ *     tensor.c   tensors without a file     arguments.c  what describes a tensor
  *     policy.c   Policy: rules of quantisation
  *     reader.c   Reader          writer.c  Writer          quantizer.c  Quantizer
+ *     reader_use.c  using a Reader: locks of the chain, calls, their errors
  *     found.c    finds tensors in files that are to be compressed
  *     views.c    finds tensors in files of torch.save() in a snapshot
  *     store.c    series and chains of snapshots

@@ -1,4 +1,4 @@
-/* reader.h - what reader.c and views.c share
+/* reader.h - a Reader, for the files of the extension that use one
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CODEC_READER_H
@@ -28,6 +28,11 @@ struct reader_object {
     struct dcp_memo metadata;
 };
 
+int is_reader(module_state *state, PyObject *object);
+/* The newest reader that is older than `limit` among an object and its bases, or NULL. A base is
+ * older than its users. */
+reader_object *find_newest(module_state *state, PyObject *object, uint64_t limit);
+
 /* Takes the lock to read the tables; NULL and an exception if the reader is closed. */
 lmc_reader *begin_use(reader_object *r);
 PyObject *end_use(reader_object *r, PyObject *result);
@@ -37,6 +42,7 @@ lmc_reader *begin_reading(reader_object *r, call *c);
 /* Returns None, or NULL and an exception. what: names the tensor or file in messages. */
 PyObject *end_reading(reader_object *r, call *c, enum lmc_status status, PyObject *what);
 
+/* None, or (generation, measure, error) */
 PyObject *make_loss(const lmc_tensor *t);
 PyObject *reader_archives(PyObject *self, PyObject *unused);
 PyObject *reader_views(PyObject *self, PyObject *args);
