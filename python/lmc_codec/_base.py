@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from . import _errors, _lmc  # _errors: the library raises them
 from ._arguments import count_threads
 from ._arrays import describe_all
-from ._sources import Ranges, Source, open_source
+from ._ranges import Ranges
+from ._sources import Source, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this

@@ -17,7 +17,7 @@ from functools import partial
 from . import _lmc
 from ._errors import LMCError, ReadError
 from ._lmc import printable
-from ._sources import TAIL, Ranges
+from ._ranges import TAIL, Ranges
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this

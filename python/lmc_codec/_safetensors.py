@@ -12,7 +12,8 @@ from ._base import Base, read_header
 from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
 from ._reader import Reader, Slice, TensorInfo
-from ._sources import Ranges, open_source
+from ._ranges import Ranges
+from ._sources import open_source
 from ._writer import Writer, count_own_frames
 
 TYPE_CHECKING = False

@@ -11,7 +11,7 @@ import lmc_codec as lmc
 import numpy as np
 import pytest
 from conftest import same
-from lmc_codec import _safetensors, _sources
+from lmc_codec import _ranges, _safetensors, _sources
 from lmc_codec.numpy import load_file
 
 
@@ -140,7 +140,7 @@ def many_blocks():
 def test_rows_far_away(server, many_blocks, monkeypatch):
     """Reading a whole tensor does not request the rows of its blocks; for a large one they are requested once, and bytes in
     memory stay."""
-    monkeypatch.setattr(_sources, "PART", 64 << 20)
+    monkeypatch.setattr(_ranges, "PART", 64 << 20)
     server.files["/many.lmc"], made = many_blocks
     with lmc.open(server.url + "/many.lmc") as r:
         assert len(server.requests) == 1
@@ -158,7 +158,7 @@ def test_a_look_aside():
     """A few bytes from another place do not discard bytes that were read ahead."""
     asked = []
 
-    class Far(_sources.Ranges):
+    class Far(_ranges.Ranges):
         def fetch(self, offset, view):
             asked.append((offset, len(view)))
 
@@ -204,7 +204,7 @@ def test_whole_files(server, arrays, monkeypatch):
     assert len(server.requests) == 5
     server.requests.clear()
     server.connections.clear()
-    monkeypatch.setattr(_sources, "PART", 16 << 20)
+    monkeypatch.setattr(_ranges, "PART", 16 << 20)
     assert all(same(a, arrays[name]) for name, a in load_file(server.url + "/model.lmc").items())
     size = len(server.files["/model.lmc"])
     assert server.requests[0] == "bytes=-65536" and server.requests[1].endswith(f"-{size - 65537}")
@@ -225,7 +225,7 @@ def test_fsspec_whole_files(arrays, monkeypatch):
     assert all(same(a, arrays[name]) for name, a in load_file("memory://dir/whole.lmc").items())
     assert len(asked) < 5 and sum(asked) < 1.1 * sum(a.nbytes for a in arrays.values())
     asked.clear()
-    monkeypatch.setattr(_sources, "PIECE", 1 << 20)
+    monkeypatch.setattr(_ranges, "PIECE", 1 << 20)
     monkeypatch.setattr(_safetensors, "PIECE", 1 << 20)
     assert all(same(a, arrays[name]) for name, a in load_file("memory://dir/whole.lmc").items())
     assert max(asked) <= 2 << 20  # a request is for one piece, or for what one call reads
@@ -234,11 +234,11 @@ def test_fsspec_whole_files(arrays, monkeypatch):
 def test_pieces(monkeypatch):
     """For any order of requests the bytes are right, and sequential requests read nothing twice."""
     data = random.Random(1).randbytes(3_000_000)
-    monkeypatch.setattr(_sources, "PIECE", 300_000)
-    monkeypatch.setattr(_sources, "PART", 50_000)
+    monkeypatch.setattr(_ranges, "PIECE", 300_000)
+    monkeypatch.setattr(_ranges, "PART", 50_000)
     asked = []
 
-    class Far(_sources.Ranges):
+    class Far(_ranges.Ranges):
         can_fetch_at_once = True
 
         def fetch(self, offset, view):

@@ -14,7 +14,7 @@ import lmc_codec as lmc
 import numpy as np
 import pytest
 from conftest import same
-from lmc_codec import _http, _sources
+from lmc_codec import _http, _ranges
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -564,15 +564,15 @@ def test_by_way_of_a_proxy(servers, array, monkeypatch):
 
 @pytest.fixture
 def parts(monkeypatch):
-    monkeypatch.setattr(_sources, "PART", 200_000)
-    monkeypatch.setattr(_sources, "PIECE", 1_600_000)
+    monkeypatch.setattr(_ranges, "PART", 200_000)
+    monkeypatch.setattr(_ranges, "PIECE", 1_600_000)
 
 
 def test_parts_at_the_same_time(keeping, array, parts):
     together = threading.Barrier(4, timeout=10)
     keeping.answer = lambda h, i: 1 <= i <= 4 and together.wait() and None
     assert same(lmc.numpy.load_file(keeping.url)["w"], array)
-    assert 4 <= keeping.n_connections <= _sources.AT_ONCE and not together.broken
+    assert 4 <= keeping.n_connections <= _ranges.AT_ONCE and not together.broken
     ranges = sorted(tuple(map(int, x[2].split("-"))) for x in keeping.requests[1:])
     assert all(a[1] + 1 == b[0] for a, b in zip(ranges, ranges[1:]))  # nothing is asked for twice
     assert ranges[-1][1] == len(keeping.data) - 65536 - 1
