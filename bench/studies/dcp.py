@@ -1,7 +1,7 @@
 """PyTorch Distributed Checkpoint with no compression, ZStandard and LMC: the table of docs/dcp.md.
 
-    python bench/dcp.py SERIES [--size MB] [--ranks N] [--runs N] [--dir DIRECTORY]
-    python bench/dcp.py SERIES --reshard ...      saved by --ranks ranks, loaded by one rank, and by twice as many
+    python bench/studies/dcp.py SERIES [--size MB] [--ranks N] [--runs N] [--dir DIRECTORY]
+    python bench/studies/dcp.py SERIES --reshard ...      saved by --ranks ranks, loaded by one rank, and by twice as many
 
 SERIES: a directory of training steps (step-001000/{model.bf16,master.f32,exp_avg.f32,exp_avg_sq.f32}.safetensors). The
 state is that of step 1000, repeated under other names up to the size; for deltas, step 1001 against it. Items are coded one by one, so repetition

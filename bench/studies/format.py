@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """The overhead of the format: bytes that are not payload, and requests to read a tensor.
 
-  bench/format.py metadata LMC             bytes per tensor in full files and in deltas
-  bench/format.py reads LMC RANGE_READS    requests and bytes to open a file, and to read one tensor
+  bench/studies/format.py metadata LMC             bytes per tensor in full files and in deltas
+  bench/studies/format.py reads LMC RANGE_READS    requests and bytes to open a file, and to read one tensor
 
-LMC is the command, RANGE_READS is bench/range_reads.c. Sizes are exact and the same on every machine.
+LMC is the command, RANGE_READS is bench/studies/range_reads.c. Sizes are exact and the same on every machine.
 SPDX-License-Identifier: MIT
 """
 import json, os, struct, subprocess, sys, tempfile
 
 import numpy as np
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 FILE_HEADER, SECTION_HEADER, BLOCK_HEADER, TRAILER = 64, 20, 24, 40
 OF_TEXT = 2  # Prediction of a run
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rates and memory of each phase of weight sync, and what they make of a larger model: docs/weight-sync.md, "1 TB on paper".
 
-    bench/weight_sync.py [--size MB] [--tensor MB] [--changed SHARE] [--runs N] [--dir DIRECTORY] [--model GB] [--cores N]
+    bench/studies/weight_sync.py [--size MB] [--tensor MB] [--changed SHARE] [--runs N] [--dir DIRECTORY] [--model GB] [--cores N]
 
 Tensors of bf16, N(0, 0.02), of which a share goes up or down by one unit in the last place, are published from memory and received by a host that
 has the version before. One thread each; seconds are CPU time, medians of the runs, so other programs of the machine count little. --dir (default:

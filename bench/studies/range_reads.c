@@ -1,7 +1,8 @@
 /* Counts requests and bytes to open LMC files and to read one tensor of the first, for
- * bench/format.py.
+ * bench/studies/format.py.
  *
- *   cc -O2 -I. bench/range_reads.c -o build/range_reads && build/range_reads TENSOR FILE [BASE...]
+ *   cc -O2 -I. bench/studies/range_reads.c -o build/range_reads
+ *   build/range_reads TENSOR FILE [BASE...]
  *
  * Each BASE is the base of the file before it. Prints for opening and for reading the tensor:
  * requests / bytes, over all files.

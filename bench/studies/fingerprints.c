@@ -3,7 +3,8 @@
  * CRC-32C, with the same sum of u64 words, and with both. A fingerprint is made from these (spec
  * 7.1; one of each for a tensor of up to 256 KiB).
  *
- *   cc -O2 -I. bench/fingerprints.c -o build/fingerprints -lm && build/fingerprints [N [SEED]]
+ *   cc -O2 -I. bench/studies/fingerprints.c -o build/fingerprints -lm
+ *   build/fingerprints [N [SEED]]
  *
  * Tensor i is drawn with seed SEED + i: normal, mean 1, standard deviation 0.1, by 65,536
  * quantiles.

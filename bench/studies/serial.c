@@ -1,7 +1,7 @@
 /* Which parts of writing and restoring a snapshot cannot run in parallel, and the speedup that
  * several workers could reach at most. It needs one core.
  *
- *   cc -O2 -I. bench/serial.c -o build/serial && build/serial [MB [TENSORS]]
+ *   cc -O2 -I. bench/studies/serial.c -o build/serial && build/serial [MB [TENSORS]]
  *
  * The calling thread simulates the workers: it runs the tasks of each wave one after another,
  * assigns each to the worker that is free first, and adds up the time of the busiest one. Time
@@ -16,7 +16,7 @@
  */
 #define _GNU_SOURCE
 #define BENCH "serial"
-#include "measure.h"
+#include "../measure.h"
 
 static struct played {
     double in_tasks, longest; /* of all tasks; of the busiest worker of each wave */

@@ -1,7 +1,7 @@
 /* The cost of comparing a tensor's fingerprint when it is read by the index (spec 7.1), or
  * restored.
  *
- *   cc -O2 -I. bench/fingerprint_speed.c -o build/fingerprint_speed -lm
+ *   cc -O2 -I. bench/studies/fingerprint_speed.c -o build/fingerprint_speed -lm
  *   build/fingerprint_speed [MB [TIER]]
  *
  * One process, one thread, reads without and with the fingerprint in turn; medians, as shares of
@@ -9,7 +9,7 @@
  * SPDX-License-Identifier: MIT
  */
 #define BENCH "fingerprint_speed"
-#include "measure.h"
+#include "../measure.h"
 
 enum { ROUNDS = 101 };
 

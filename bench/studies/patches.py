@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Bytes and seconds for each step: LMC deltas compared with patches of indices and values, in memory, on one thread.
 
-  bench/patches.py MB PAIR...    PAIR: a directory with old.safetensors and new.safetensors, of bench/sparse.py make; each is tiled to MB
+  bench/studies/patches.py MB PAIR...    PAIR: a directory with old.safetensors and new.safetensors, of bench/studies/sparse.py make; each is tiled to MB
                                  megabytes, every tile with the rows of its tensors in another order
 
 The peers are what trainers send today: int32 indices and bf16 values of each tensor, uncompressed, with zstd, and with zstd and the gaps between

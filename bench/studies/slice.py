@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time and requests to read 1 MB of a checkpoint of 10 GB.
 
-    bench/slice.py [--gb N] [--dir DIRECTORY]        markdown to stdout
+    bench/studies/slice.py [--gb N] [--dir DIRECTORY]        markdown to stdout
 
 The checkpoint is sparse: tensors of 1 GB of bf16, zero except 32 MB of random weights in the middle of each, from which slices are taken. So its LMC
 file is small, and has as many blocks and as large an index as a full one. Each figure is

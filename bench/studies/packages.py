@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Python package compared with other packages, and with the C library itself: one process, the same arrays, one thread.
 
-    bench/packages.py SERIES [--mb N] [--reps N] [--z4ai]
+    bench/studies/packages.py SERIES [--mb N] [--reps N] [--z4ai]
 
 SERIES: step-*/{model.bf16,master.f32}.safetensors; markdown to stdout
 
@@ -15,7 +15,8 @@ import argparse, ctypes, glob, os, statistics, sys, time
 import numpy as np
 import ml_dtypes
 import lmc_codec
-import peers
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import peers  # noqa: E402
 
 ROOT = peers.ROOT
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How small are deltas, compared with the bound? For training steps and simulated steps of reinforcement learning.
 
-  bench/sparse.py make DIRECTORY DATA [MB [SHARE...]]
+  bench/studies/sparse.py make DIRECTORY DATA [MB [SHARE...]]
       writes pairs DIRECTORY/NAME/{old,new}.safetensors of MB megabytes (default 200), a pair for each share of changed elements (0.01: 1 %)
-  bench/sparse.py sizes LMC PAIR...          a table: the sizes of LMC (the command) and zstd for each pair OLD:NEW, or DIRECTORY/NAME
+  bench/studies/sparse.py sizes LMC PAIR...          a table: the sizes of LMC (the command) and zstd for each pair OLD:NEW, or DIRECTORY/NAME
 
 Reinforcement learning changes weights so little that most bf16 weights stay the same. No such checkpoints are free to distribute, so the pairs are
 simulated. Real fp32 master weights and moments (DATA/series/step-001010) are tiled to the wanted size (8 tiles high, each with rows and columns in

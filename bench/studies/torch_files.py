@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The speed of `lmc` with files of torch.save, compared with safetensors files of the same tensors.
 
-    bench/torch_files.py make DIR [COLUMNS [LAYERS]]   with PyTorch and safetensors: opt (fp32 moments) and bf (bf16 weights), as .pt and .safetensors
-    bench/torch_files.py measure DIR [ROUNDS]          in turns, on one thread and on two; DIR in memory (tmpfs)
-    bench/torch_files.py sizes DIR WAY...              where the bytes are, in files that tests/command/make_checkpoints.py DIR WAY... has made
+    bench/studies/torch_files.py make DIR [COLUMNS [LAYERS]]   with PyTorch and safetensors: opt (fp32 moments) and bf (bf16 weights), as .pt and .safetensors
+    bench/studies/torch_files.py measure DIR [ROUNDS]          in turns, on one thread and on two; DIR in memory (tmpfs)
+    bench/studies/torch_files.py sizes DIR WAY...              where the bytes are, in files that tests/command/make_checkpoints.py DIR WAY... has made
 
 Prints for each the median of the elapsed seconds, and of the CPU's; and the median of the ratios of neighbours.
 Environment: LMC (default: build/lmc). SPDX-License-Identifier: MIT
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-LMC = os.environ.get("LMC", os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build", "lmc"))
+LMC = os.environ.get("LMC", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "lmc"))
 
 
 def make(folder, columns=1024, layers=5):

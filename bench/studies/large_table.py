@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Medians of the output of bench/large, as a table: large_table.py LIST...
+"""Medians of the output of bench/studies/large, as a table: large_table.py LIST...
 
 A column for each LIST, named by its file name; a row for each command and number of threads: seconds and, in brackets, the speedup over cp in that
 list. With --sync: until all is on the disk; with --system: system time until then. With --least: not medians."""
