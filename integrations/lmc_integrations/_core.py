@@ -10,12 +10,12 @@ from typing import IO, Any, cast
 from lmc_codec import Reader, TensorInfo, _arrays, _chunks, _lmc, _saving
 from lmc_codec.__main__ import command
 from lmc_codec._arguments import count_threads, level_number
-from lmc_codec._base import take_base
 from lmc_codec._chain import _Link as Link
 from lmc_codec._chain import _look_at as look_at
 from lmc_codec._chain import _measure as measure_depths
 from lmc_codec._lmc import printable
 from lmc_codec._new_file import NewFile, attempt, sync_directory, sync_file
+from lmc_codec._reader import take_base
 from lmc_codec._saving import Saving
 from lmc_codec._sources import open_descriptor
 from lmc_codec._writer import write_all

@@ -178,46 +178,6 @@ def starts_safetensors(start: bytes) -> bool:
     return start[8:10] in (b'{"', b"{}") or (start[8:9] == b"{" and start[9:10].isspace())
 
 
-def take_base(base: Any, threads: int | None) -> Any:
-    """Makes a base of a Reader, a Base, arrays by name, or an LMC or safetensors file (as open() takes it); or of a list."""
-    from ._reader import Reader, _reopen
-
-    if isinstance(base, str) and base == AUTO:
-        raise ValueError("base='auto' is for reading: say what this is to be a delta of, or call a file of that name './auto'")
-    if isinstance(base, Mapping):
-        return Base(base, threads=threads)
-    if isinstance(base, (list, tuple)) and base and not any(x is None or hasattr(x, "shape") for x in base):
-        return Shards([take_base(x, threads) for x in base])
-    if base is None or isinstance(base, Base):
-        return base
-    try:
-        reader = base if isinstance(base, Reader) else Reader(base, threads=threads)
-    except _errors.NotLMCError as error:
-        found = Base._of_safetensors(base, threads) if error.is_safetensors else None
-        if found is None:
-            raise
-        return found
-    except TypeError as error:
-        raise TypeError(f"base: {error}; or give arrays by name") from None
-    if reader.base_fingerprint is None or reader._base is not None:
-        return reader
-    why = ""
-    if isinstance(reader._how[0], (str, os.PathLike)):
-        try:
-            if reader is base:  # the caller's Reader is not changed
-                return _reopen(reader._how[0], AUTO, reader._how[2], reader.fingerprint)
-            from ._chain import complete
-
-            complete(reader)
-            return reader
-        except _errors.MissingBaseError as error:  # its message would not say that the base's own base is missing
-            why = f" ({error})"
-    raise _errors.MissingBaseError(
-        f"{reader.name or 'what'} is given as the base, but is a delta itself, and its own base is missing:"
-        f" give base=lmc_codec.open({repr(reader.name) if reader.name else '...'}, base=...){why}"
-    )
-
-
 def name_base(base: Any) -> str:
     """The hint for the delta: the base's name without the directory; "": it has no name."""
     name = base.name if not isinstance(base, (str, os.PathLike)) and hasattr(base, "base_fingerprint") else base

@@ -8,12 +8,13 @@ import stat
 from . import _lmc
 from ._base import BASE_KEY, Base
 from ._errors import LMCError, MissingBaseError, NotLMCError
-from ._reader import Reader
 from ._sources import open_descriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
+
+    from ._reader import Reader
 
 SUFFIX = ".lmc"
 MOST = 4  # bases that a message lists
@@ -58,24 +59,26 @@ def _list_links(directory: str) -> dict[bytes, list[_Link]]:
     return result
 
 
-def complete(delta: Reader) -> None:
-    """Gives the delta its base, and each base that is a delta its own base. If one is not found, closes all of them."""
+def complete(delta: Reader, reader: type[Reader]) -> None:
+    """Gives the delta its base, and each base that is a delta its own base. If one is not found, closes all of them.
+    reader: the class, whose module needs this one."""
     chain: list[Any] = [delta]  # each is a delta against the next one
     try:
-        search = _Search(delta)
-        while isinstance(chain[-1], Reader) and chain[-1].base_fingerprint is not None:
+        search = _Search(delta, reader)
+        while not isinstance(chain[-1], Base) and chain[-1].base_fingerprint is not None:
             chain.append(search.find(chain[-1]))
         for link, base in zip(chain[-2::-1], chain[:0:-1]):
             link._begin(base)
     except BaseException:
         for link in chain:
-            if isinstance(link, Reader):
+            if not isinstance(link, Base):
                 link.close()
         raise
 
 
 class _Search:
-    def __init__(self, delta: Reader):
+    def __init__(self, delta: Reader, reader: type[Reader]):
+        self.reader = reader
         self.options: dict[str, Any] = {name: delta._how[2][name] for name in ("threads", "storage_options")}
         self.links: dict[str, dict[bytes, list[_Link]]] = {}  # by directory and fingerprint: chains may be long
         self.used: set[Any] = set()  # no file is used twice, so no chain is a circle
@@ -118,7 +121,7 @@ class _Search:
         fitting = [x for x in links.get(delta.base_fingerprint or b"", ()) if x.file not in self.used]
         nearest = min(fitting, key=order, default=None)
         if nearest is not None and nearest.depth < FAR:
-            return Reader(nearest.path, **self.options)
+            return self.reader(nearest.path, **self.options)
         seen = sorted((x for same in links.values() for x in same if x.file != own), key=order)
         self.seen += [f"{x.path} ({x.fingerprint.hex()[:16]})" for x in seen]
         # this comes before a chain that leaves the directory, because such a chain may lead back
@@ -128,7 +131,7 @@ class _Search:
                 return base
             if base is not None:
                 self.seen.append(f"{file} ({base.fingerprint.hex()[:16]})")
-        return None if nearest is None else Reader(nearest.path, **self.options)
+        return None if nearest is None else self.reader(nearest.path, **self.options)
 
     def _find_far(self, delta: Reader, name: str) -> Reader | Base | None:
         """Tries the URL of that name in the same place: directories of servers cannot be listed."""
@@ -143,7 +146,7 @@ class _Search:
             return None
         found: Reader | Base | None
         try:
-            found = Reader(place, **self.options)
+            found = self.reader(place, **self.options)
         except (FileNotFoundError, PermissionError) as error:
             self.why = f": {place}: {error.strerror or error}"
             return None
@@ -155,6 +158,6 @@ class _Search:
         if found.fingerprint == delta.base_fingerprint:
             return found
         self.seen.append(f"{place} ({found.fingerprint.hex()[:16]})")
-        if isinstance(found, Reader):
+        if not isinstance(found, Base):
             found.close()
         return None

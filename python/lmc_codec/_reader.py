@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from . import _arrays, _lmc
 from ._arguments import count_threads
-from ._base import AUTO, Base, Shards, find_files, name_other, take_base
+from ._base import AUTO, Base, Shards, find_files, name_other
 from ._errors import (
     AmbiguousError, ArgumentError, BaseError, LimitError, LMCError, MissingBaseError, NotFoundError, NotLMCError, SliceError,
     TruncatedError, UnsupportedError, WrongBaseError
@@ -110,7 +111,7 @@ class Reader:
         if is_auto and self.base_fingerprint is not None:
             from ._chain import complete
 
-            complete(self)
+            complete(self, Reader)
 
     def _begin(self, base: Reader | Base | Shards | None) -> None:
         """Opens the source with that base. If a base was found later (_chain.py), opens the same source again."""
@@ -724,6 +725,44 @@ def _reopen(source: Any, base: Any, options: dict[str, Any], fingerprint: bytes)
         reader.close()
         raise ReadError(f"{reader.name}: it is another file than the one whose Reader was pickled")
     return reader
+
+
+def take_base(base: Any, threads: int | None) -> Any:
+    """Makes a base of a Reader, a Base, arrays by name, or an LMC or safetensors file (as open() takes it); or of a list."""
+    if isinstance(base, str) and base == AUTO:
+        raise ValueError("base='auto' is for reading: say what this is to be a delta of, or call a file of that name './auto'")
+    if isinstance(base, Mapping):
+        return Base(base, threads=threads)
+    if isinstance(base, (list, tuple)) and base and not any(x is None or hasattr(x, "shape") for x in base):
+        return Shards([take_base(x, threads) for x in base])
+    if base is None or isinstance(base, Base):
+        return base
+    try:
+        reader = base if isinstance(base, Reader) else Reader(base, threads=threads)
+    except NotLMCError as error:
+        found = Base._of_safetensors(base, threads) if error.is_safetensors else None
+        if found is None:
+            raise
+        return found
+    except TypeError as error:
+        raise TypeError(f"base: {error}; or give arrays by name") from None
+    if reader.base_fingerprint is None or reader._base is not None:
+        return reader
+    why = ""
+    if isinstance(reader._how[0], (str, os.PathLike)):
+        try:
+            if reader is base:  # the caller's Reader is not changed
+                return _reopen(reader._how[0], AUTO, reader._how[2], reader.fingerprint)
+            from ._chain import complete
+
+            complete(reader, Reader)
+            return reader
+        except MissingBaseError as error:  # its message would not say that the base's own base is missing
+            why = f" ({error})"
+    raise MissingBaseError(
+        f"{reader.name or 'what'} is given as the base, but is a delta itself, and its own base is missing:"
+        f" give base=lmc_codec.open({repr(reader.name) if reader.name else '...'}, base=...){why}"
+    )
 
 
 open = Reader

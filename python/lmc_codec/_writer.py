@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 from . import _arrays, _lmc
 from ._arguments import check_key, check_name, check_names, check_path, check_progress, check_time, count_threads, level_number
-from ._base import BASE_KEY, Base, Shards, name_base, read_header, take_base
+from ._base import BASE_KEY, Base, Shards, name_base, read_header
 from ._errors import ArgumentError, CancelledError, NotFoundError, ReadError, WrongBaseError
 from ._lmc import printable
 from ._new_file import NewFile
-from ._reader import FEATURES, Reader
+from ._reader import FEATURES, Reader, take_base
 from ._sources import Source, name_kind, open_path, refuse_url
 
 TYPE_CHECKING = False

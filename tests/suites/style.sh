@@ -9,6 +9,7 @@ suite_style() {
     try "$python" tools/amalgamate.py --check
     try "$python" tools/check_layers.py
     try "$python" tools/check_layers_cli.py
+    try "$python" tools/check_circles.py
     try "$python" tools/check_links.py
     try "$python" tools/check_limits.py
     try "$python" tools/completions.py --check
