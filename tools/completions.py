@@ -16,19 +16,7 @@ from typing import NamedTuple
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CLI = os.path.join(TOP, "cli")
-DTYPES = "BF16 F16 F32 F64 F8_E4M3 F8_E5M2 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64"
 BY_OPTION = ("COMPRESS", "RESTORE", "TEST", "LIST")  # verbs that options select
-ALIASES = {
-    "compress": "COMPRESS",
-    "decompress": "RESTORE",
-    "restore": "RESTORE",
-    "test": "TEST",
-    "list": "LIST",
-    "info": "LIST",
-    "version": None,
-    "help": None,
-}
-
 
 class Option(NamedTuple):
     letter: str  # "" if it has none
@@ -60,6 +48,17 @@ class Option(NamedTuple):
 def read(name):
     with open(os.path.join(CLI, name), encoding="utf-8") as file:
         return file.read()
+
+
+def aliases():
+    """-> {word: name in enum verb}; None: the word is no verb"""
+    found = re.findall(r'\{"(\w+)", VERB_(\w+)\}', read("args.c"))
+    return {**dict(found), "version": None, "help": None}
+
+
+def dtypes():
+    names = re.findall(r'\{"(\w+)", \d', read("../src/codec/dtypes.h"))
+    return " ".join(names[1:])  # without AUTO
 
 
 def read_masks(header):
@@ -158,10 +157,10 @@ def has(option, verb):
 
 def for_bash(options):
     words, commands = verbs_of_table()
-    yield "    local verbs='%s'" % " ".join([*words, "series", *ALIASES])
+    yield "    local verbs='%s'" % " ".join([*words, "series", *aliases()])
     yield "    local commands='%s'" % " ".join(commands)
     yield "    local topics='%s'" % topics()
-    yield "    local dtypes='%s'" % DTYPES
+    yield "    local dtypes='%s'" % dtypes()
     for value in ("file", "directory", "text"):  # with a space on both sides of each
         yield "    local takes_%s=' %s '" % (
             value,
@@ -172,7 +171,7 @@ def for_bash(options):
         "": "",
         **words,
         "series": "series",
-        **{w: v for w, v in ALIASES.items() if v},
+        **{w: v for w, v in aliases().items() if v},
     }.items():
         if word:
             names = [o.name for o in options if o.kind != "MODE" and has(o, verb)]
@@ -187,7 +186,7 @@ def for_zsh(options):
         "": "",
         "file": ":file:_files",
         "directory": ":directory:_files -/",
-        "dtype": ":dtype:(%s)" % DTYPES,
+        "dtype": ":dtype:(%s)" % dtypes(),
         "member": ":path:",
         "text": ":value:",
     }
@@ -222,11 +221,11 @@ def for_fish(options):
         "": "",
         "file": " -r",
         "directory": " -x -a '(__fish_complete_directories)'",
-        "dtype": " -x -a '%s'" % DTYPES,
+        "dtype": " -x -a '%s'" % dtypes(),
         "member": " -x",
         "text": " -x",
     }
-    yield "set -l verbs %s" % " ".join([*words, "series", *ALIASES])
+    yield "set -l verbs %s" % " ".join([*words, "series", *aliases()])
     yield "set -l commands %s" % " ".join(commands)
     yield "set -l topics %s" % topics()
     yield "for c in lmc unlmc lmccat"

@@ -39,10 +39,10 @@ _lmc_series() { # behind 'series': the directory, a verb, and what that takes
 _lmc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' has_snapshot=''
     # made by tools/completions.py
-    local verbs='cat diff stats fold rebase verify apply salvage mount series compress decompress restore test list info version help'
+    local verbs='cat diff stats fold rebase verify apply salvage mount series compress decompress restore extract test list ls info pack unpack version help'
     local commands='add list restore cat prune keep gc verify watch rebuild'
     local topics='options compress restore test list cat directories files formats pipes deltas chains apply diff stats series mount salvage dump quant memory exit examples'
-    local dtypes='BF16 F16 F32 F64 F8_E4M3 F8_E5M2 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64'
+    local dtypes='BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64 I4 U4 I2 U2 C128'
     local takes_file=' -o --output --log --base --patch-from --onto --policy '
     local takes_directory=' --search '
     local takes_text=' --keep-last --keep-every --name --every --settle --interval --match --max-files --max-depth --exclude --quant --top -T --threads '
@@ -61,9 +61,13 @@ _lmc() {
         [compress]='--output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --exclude --dtype --opaque --fast --max --archive --no-twins --no-zeros --no-matrix --no-codes --hash --quant --policy --quiet --verbose --threads --progress --no-progress --version --help'
         [decompress]='--output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --quiet --verbose --threads --progress --no-progress --version --help'
         [restore]='--output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --quiet --verbose --threads --progress --no-progress --version --help'
+        [extract]='--output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --quiet --verbose --threads --progress --no-progress --version --help'
         [test]='--force --recursive --keep --max-files --max-depth --base --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --hash --json --quiet --verbose --threads --progress --no-progress --version --help'
         [list]='--force --recursive --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --json --quiet --verbose --threads --progress --no-progress --version --help'
+        [ls]='--force --recursive --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --json --quiet --verbose --threads --progress --no-progress --version --help'
         [info]='--force --recursive --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --json --quiet --verbose --threads --progress --no-progress --version --help'
+        [pack]='--output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --exclude --dtype --opaque --fast --max --archive --no-twins --no-zeros --no-matrix --no-codes --hash --quant --policy --quiet --verbose --threads --progress --no-progress --version --help'
+        [unpack]='--output --stdout --force --recursive --rm --keep --max-files --max-depth --base --patch-from --search --no-search --dereference --no-dereference --dtype --opaque --quiet --verbose --threads --progress --no-progress --version --help'
     )
     # end of what is made
     COMPREPLY=()

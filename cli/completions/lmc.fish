@@ -23,7 +23,7 @@ function __lmc_series_names
 end
 
 # made by tools/completions.py
-set -l verbs cat diff stats fold rebase verify apply salvage mount series compress decompress restore test list info version help
+set -l verbs cat diff stats fold rebase verify apply salvage mount series compress decompress restore extract test list ls info pack unpack version help
 set -l commands add list restore cat prune keep gc verify watch rebuild
 set -l topics options compress restore test list cat directories files formats pipes deltas chains apply diff stats series mount salvage dump quant memory exit examples
 for c in lmc unlmc lmccat
@@ -64,7 +64,7 @@ for c in lmc unlmc lmccat
     complete -c $c -l exclude -x -d 'of a directory, leave out what has such a name or path'
     complete -c $c -n "__fish_seen_subcommand_from apply" -l trust-base -d 'apply: do not read the target first'
     complete -c $c -n "__fish_seen_subcommand_from rebase" -l onto -r -d 'rebase: the base of the output, or none'
-    complete -c $c -l dtype -x -a 'BF16 F16 F32 F64 F8_E4M3 F8_E5M2 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64' -d 'the input is a raw array of NAME'
+    complete -c $c -l dtype -x -a 'BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64 I4 U4 I2 U2 C128' -d 'the input is a raw array of NAME'
     complete -c $c -l opaque -d 'plain bytes'
     complete -c $c -l fast -d 'faster both ways'
     complete -c $c -l max -d 'smaller, and restored as fast'
