@@ -40,12 +40,6 @@ static const char *name_option(const struct option *o, char text[32])
     return text;
 }
 
-/* Prints the usage of a command of lmc series. */
-static void say_series_usage(const struct arguments *a)
-{
-    say(NULL, "usage: lmc series DIR %s %s", verbs[a->verb].command, verbs[a->verb].usage);
-}
-
 /* "--json is for -l, 'lmc diff' and 'lmc stats'", or for many verbs "-r is not for 'lmc diff'". */
 static int fail_option(const struct arguments *a, const struct option *o)
 {
@@ -54,7 +48,7 @@ static int fail_option(const struct arguments *a, const struct option *o)
     const unsigned takers = (o->verbs & PLAIN) | (left ? V(SERIES_ADD) : 0);
     name_option(o, name);
     if (is_series(a)) {
-        say_series_usage(a);
+        say_usage(a->verb);
         return fail_usage(a, "'lmc series DIR %s' does not take %s", verbs[a->verb].command, name);
     }
     for (unsigned verb = 0; verb < VERB_SERIES_ADD; verb++) left += takers >> verb & 1;
@@ -324,14 +318,11 @@ static int check_number(const struct arguments *a)
 {
     const struct verb_row *v = &verbs[a->verb];
     const int is_wrong = a->o.n_names < v->least || a->o.n_names > v->most;
-    if (is_series(a) && is_wrong) {
-        say_series_usage(a);
-        return fail_usage(a, "wrong number of arguments");
-    }
     if (!is_wrong && !(a->verb == VERB_FOLD && a->bases.n == 0) &&
         !(a->verb == VERB_REBASE && !a->o.onto))
         return CODE_OK;
-    return fail_usage(a, "usage: lmc %s %s", v->word, v->usage);
+    say_usage(a->verb);
+    return is_series(a) ? fail_usage(a, "wrong number of arguments") : refer_to_help(a);
 }
 
 /* Finds whether the later names of lmc -d are snapshots, or paths in the first one. */

@@ -66,14 +66,16 @@ void free_arguments(struct arguments *a);
 /* Prints the text of 'lmc help NAME' (help.c). CODE_USAGE: there is none, which is reported. */
 int print_help(const char *name);
 
+/* Reports the usage of a verb that has a word, as its topic has it. */
+void say_usage(enum verb verb);
+
 /* -- the table of verbs and options -- */
 
 struct verb_row {
     const char *word, *command; /* word NULL: an option selects it; command: of lmc series */
     const char *said;           /* in "--json is for ..." */
-    const char *usage;          /* arguments, as printed after the word */
     size_t least, most;         /* number of arguments */
-    const char *topic;          /* of lmc help */
+    const char *topic;          /* of lmc help; it begins with the usage */
     int (*run)(const struct options *o);
 };
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ZipNN's C core on a file of bf16, for bench/large: zipnn_file.py pack|unpack IN OUT THREADS
+"""ZipNN's C core on a file of bf16, for bench/studies/large: zipnn_file.py pack|unpack IN OUT THREADS
 
 ZipNN has no command, so this is a minimal one: a file is read, coded and written at once, behind 8 bytes with its size."""
 import sys

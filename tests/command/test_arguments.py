@@ -351,6 +351,26 @@ class Table(Case):
         self.assertEqual(unread, [])
 
 
+    def test_usage_has_options_of_its_verb(self):
+        """A usage is what the verb's page begins with; its options are those that the table gives to the verb."""
+        sys.path.insert(0, os.path.join(ROOT, "tools"))
+        import completions
+        words_of, commands = completions.verbs_of_table()
+        takes = {**words_of, **{"series DIR " + x: "SERIES_" + x.upper() for x in commands}, "-d": "RESTORE", "-t": "TEST", "-l": "LIST"}
+        options = completions.read_options()
+        with open(os.path.join(ROOT, "cli", "help.txt"), encoding="utf-8") as f:
+            forms = re.findall(r"^    lmc ((?:series DIR )?[a-z-]+)((?: .*)?(?:\n {8}.*)*)", f.read().split("\n# examples")[0], re.M)
+        used = set()
+        for words, text in forms:
+            for option in re.findall(r"(?<![\w-])--?[a-z0-9][a-z0-9-]*", text if words in takes else ""):
+                verbs = frozenset().union(*(o.verbs for o in options if option in o.words))
+                self.assertTrue(takes[words] in verbs or option == "-f", (words, option))  # -f has two rows
+            used.add(words)
+        self.assertEqual(set(takes) - used, set())
+        for args, words in ((["cat"], "cat [--npy]"), (["cat"], "cat --safetensors"), (["mount"], "mount"), (["series", "d", "gc", "x"], "series DIR gc")):
+            self.lmc(*args, code=2, says="usage: lmc " + words)
+
+
 class Completions(Case):
     """Completions of bash, zsh and fish have every verb and option."""
 
