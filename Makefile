@@ -4,6 +4,8 @@
 #   make build/python      the Python package, without installing it: PYTHONPATH=build/python
 #   make lmc.h             lmc.h and include/ from src/, if src/ is newer (needs Python 3.9); all
 #                          targets that need lmc.h do this, too
+#   make include           include/lmc_read.h and lmc_decode.h, parts of lmc.h, which are in
+#                          releases, but not in git (needs Python 3.9)
 #   make dev               build/dev/lmc-dev.a, the codec compiled from src/ in four objects: the
 #                          kernels have their own, so that an edit elsewhere compiles fast; for
 #                          programs that include lmc.h without LMC_IMPLEMENTATION; -j helps
@@ -57,8 +59,10 @@ say = $(if $(V),,@$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,echo "$1"; ))
 # lmc.h is committed. After a checkout it may look older than src/, so the script does not change a
 # file that is right. Without Python the existing file is used, with a warning if src/ has lines
 # that it lacks.
-HEADERS = lmc.h $(wildcard include/*.h)
-LMC_SOURCES = $(filter-out src/objects/%,$(wildcard src/*.in src/*.h src/*/*.h))
+PARTS = include/lmc_decode.h include/lmc_read.h
+HEADERS = lmc.h $(filter-out $(PARTS),$(wildcard include/*.h))
+LMC_SOURCES = $(filter-out src/objects/% $(PARTS:include/%=src/%.in),\
+    $(wildcard src/*.in src/*.h src/*/*.h))
 lmc.h: tools/amalgamate.py $(LMC_SOURCES) $(wildcard src/gpu/*.cu)
 	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; \
 	then python3 tools/amalgamate.py; \
@@ -66,6 +70,10 @@ lmc.h: tools/amalgamate.py $(LMC_SOURCES) $(wildcard src/gpu/*.cu)
 	    grep -Fxvq $(addprefix -f ,$(HEADERS)); \
 	then echo "warning: lmc.h is not made of the src/ that is here; that takes Python 3.9"; \
 	else touch lmc.h; fi
+
+include: lmc.h
+	@python3 tools/amalgamate.py --parts || \
+	    echo "warning: lmc_decode.h and lmc_read.h are not made: that takes Python 3.9"
 
 # The command: an object for each file of cli/, formats/ and store/, and lmc.o, which implements
 # lmc.h and takes most of the time. An object is made again when its file, an included file, or the
@@ -318,7 +326,7 @@ budget-record: build/lmc
 LMC_VERSION = $(shell sed -n 's/^\#define LMC_VERSION "\(.*\)"/\1/p' lmc.h)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
 
-install: build/lmc build/lmc.1 build/liblmc.a
+install: build/lmc build/lmc.1 build/liblmc.a include
 	@mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig 2>/dev/null; test -w $(DESTDIR)$(LIBDIR)/pkgconfig || \
 	    { echo "cannot write to $(DESTDIR)$(LIBDIR): be root, or make install PREFIX=$$HOME/.local"; \
 	    exit 1; }
@@ -332,7 +340,7 @@ install: build/lmc build/lmc.1 build/liblmc.a
 	install -m 755 build/lmc $(DESTDIR)$(PREFIX)/bin/
 	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/unlmc
 	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/lmccat
-	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/
+	install -m 644 lmc.h include/*.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 build/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/unlmc.1
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/lmccat.1
@@ -351,7 +359,7 @@ install-shared: build/liblmc.so.1
 	ln -sf liblmc.so.1 $(DESTDIR)$(LIBDIR)/liblmc.so
 
 # Files only: the directories may have existed before.
-INSTALLED = $(addprefix $(PREFIX)/include/,$(notdir $(HEADERS))) \
+INSTALLED = $(addprefix $(PREFIX)/include/,$(notdir $(HEADERS) $(PARTS))) \
     $(addprefix $(PREFIX)/bin/,lmc unlmc lmccat) \
     $(addprefix $(PREFIX)/share/man/man1/,lmc.1 unlmc.1 lmccat.1) \
     $(addprefix $(PREFIX)/share/bash-completion/completions/,lmc unlmc lmccat) \
@@ -364,6 +372,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all build/python gpu-stand-ins gpu-check dev demo check test test-all test-cross test-long \
+.PHONY: all include build/python gpu-stand-ins gpu-check dev demo check test test-all test-cross test-long \
     test-newest test-avx512 analyse prove site fuzz fuzz-all test-mutants bench budget \
     budget-record install install-shared uninstall clean help FORCE

@@ -2,7 +2,8 @@
 """Joins src/ to lmc.h, the one file that users include, and to the headers of include/.
 
   tools/amalgamate.py           writes them
-  tools/amalgamate.py --check   fails if one of them is not what src/ makes
+  tools/amalgamate.py --check   fails if one that is committed is not what src/ makes
+  tools/amalgamate.py --parts   writes only those that are not: the parts of lmc.h
   tools/amalgamate.py --cut FILE NAME...
                                 writes lmc.h to FILE, without the parts that are left out if the
                                 macros NAME are defined
@@ -17,9 +18,10 @@ before the #if: otherwise they would be within it. Files keep their text, except
 Adjacent parts with the same #if are joined under one #if.
 
 src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in are frames of headers that are included after
-lmc.h. In these, "@TEXT FILE@" becomes the lines of that file, each as a literal. Headers that are
-parts of lmc.h have frames with only a head, and @CUT NAME...@, which becomes the rest of lmc.h,
-without the parts that are left out if these macros are defined.
+lmc.h. In these, "@TEXT FILE@" becomes the lines of that file, each as a literal. lmc_decode.h and
+lmc_read.h, which are parts of lmc.h, have frames with only a head, and @CUT NAME...@, which becomes
+the rest of lmc.h, without what is left out if these macros are defined. They are in releases, not
+in git, as a diff of lmc.h says all that a diff of them would.
 """
 import os
 import re
@@ -27,6 +29,7 @@ import sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SRC = os.path.join(TOP, "src")
+PARTS = ["lmc_decode.h", "lmc_read.h"]
 INCLUDE = re.compile(r'#include "(.+)"$')
 TEXT = re.compile(r' *"@TEXT (.+)@",$', re.M)
 
@@ -188,7 +191,7 @@ def amalgamate():
     for name in ("lmc_salvage.h", "lmc_extra.h", "lmc_cuda.h"):
         headers["include/" + name] = finish(join(name + ".in", list(done)))
     body = whole.split("\n */\n", 1)[1]
-    for name in ("lmc_decode.h", "lmc_read.h"):
+    for name in PARTS:
         head, names, _ = re.split(r"@CUT (.*)@\n", read(name + ".in"))
         guard = name.upper().replace(".", "_")
         text = head + re.sub(r"\bLMC_H\b", guard, cut(body, names.split()))
@@ -196,13 +199,14 @@ def amalgamate():
     return headers
 
 
-def write(path, text):
-    """If the file has this text already, only its time is set, so that make takes it as new. A
-    compiler that runs at the same time sees the old file or the new one."""
+def write(path, text, is_part=False):
+    """If the file has this text already, only its time is set, so that make takes it as new; that
+    of a part stays. A compiler that runs at the same time sees the old file or the new one."""
     if os.path.exists(path):
         with open(path, encoding="ascii") as f:
             if f.read() == text:
-                os.utime(path)
+                if not is_part:
+                    os.utime(path)
                 return
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     new = "%s.%d" % (path, os.getpid())
@@ -215,16 +219,17 @@ def main():
     if sys.argv[1:2] == ["--cut"] and len(sys.argv) > 3:
         write(sys.argv[2], finish(cut(join("lmc.h.in", []), sys.argv[3:])))
         return
-    if sys.argv[1:] not in ([], ["--check"]):
+    if sys.argv[1:] not in ([], ["--check"], ["--parts"]):
         sys.exit(__doc__)
+    is_check = sys.argv[1:] == ["--check"]
     for name, text in amalgamate().items():
-        path = os.path.join(TOP, name)
-        if not sys.argv[1:]:
-            write(path, text)
-            continue
-        with open(path, encoding="ascii") as f:
-            if f.read() != text:
-                sys.exit("%s is not what src/ makes: run tools/amalgamate.py" % name)
+        path, is_part = os.path.join(TOP, name), os.path.basename(name) in PARTS
+        if not sys.argv[1:] or (is_part and not is_check):
+            write(path, text, is_part)
+        elif is_check and not is_part:
+            with open(path, encoding="ascii") as f:
+                if f.read() != text:
+                    sys.exit("%s is not what src/ makes: run tools/amalgamate.py" % name)
 
 
 if __name__ == "__main__":
