@@ -147,12 +147,12 @@ static int is_kept_by(const struct keep_rules *r, const char *name, size_t n_lat
 size_t choose_kept(struct snapshot *const *list, size_t n, const struct keep_rules *rules)
 {
     size_t n_later = 0, n_stay = 0;
-    for (size_t i = n; i-- > 0;)
+    for (size_t i = n; i && i--;)
         if (list[i]->state == STATE_KEPT) {
             list[i]->stays |= is_kept_by(rules, list[i]->name, n_later++);
             n_stay += list[i]->stays != 0;
         }
-    for (size_t i = n; i-- > 0 && n_stay < rules->least;)
+    for (size_t i = n; i && i-- && n_stay < rules->least;)
         if (list[i]->state == STATE_KEPT && !list[i]->stays) {
             list[i]->stays = 1;
             n_stay++;
