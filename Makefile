@@ -372,6 +372,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all include build/python gpu-stand-ins gpu-check dev demo check test test-all test-cross test-long \
-    test-newest test-avx512 analyse prove site fuzz fuzz-all test-mutants bench budget \
+.PHONY: all include build/python gpu-stand-ins gpu-check dev demo check test test-all test-cross \
+    test-long test-newest test-avx512 analyse prove site fuzz fuzz-all test-mutants bench budget \
     budget-record install install-shared uninstall clean help FORCE
