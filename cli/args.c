@@ -72,7 +72,7 @@ struct reading {
     char **argv;
     int argc, at;
     int verb_at;      /* index of the word of the verb; 0: there is none */
-    const char *word; /* the first name, if that is no verb; or NULL */
+    const char *word; /* the first name, if that is not a verb; or NULL */
     int is_wrong;     /* the word cannot be a file: it is first, or more follows */
     const char *mode; /* what selects the verb, as it was written; NULL: nothing */
     uint64_t given;   /* a bit for each of the options */
@@ -436,7 +436,7 @@ static int check_arguments(struct arguments *a, uint64_t given)
 
 /* -- the verb -- */
 
-/* The next argument behind `at` that is no option's value. The verb is not known yet. */
+/* The next argument behind `at` that is not an option's value. The verb is not known yet. */
 static int next_argument(const struct reading *r, int at)
 {
     const char *text = r->argv[at];
@@ -453,7 +453,7 @@ static int next_argument(const struct reading *r, int at)
     return at + 1;
 }
 
-/* The index of the first argument that is no option; 0: there is none before "--". */
+/* The index of the first argument that is not an option; 0: there is none before "--". */
 static int find_first_name(const struct reading *r)
 {
     for (int at = 1; at < r->argc; at = next_argument(r, at)) {
@@ -463,7 +463,7 @@ static int find_first_name(const struct reading *r)
     return 0;
 }
 
-/* Refuses a word that is no verb and no file: files behind it must not be compressed by mistake.
+/* Refuses a word that is neither a verb nor a file: what follows must not be compressed by mistake.
  * But if the word follows options and is alone, it is a missing file: "lmc -d model". */
 static int check_word(const struct reading *r)
 {
@@ -486,7 +486,7 @@ static int check_word(const struct reading *r)
                       near ? "; did you mean '" : "", series, near ? near : "", near ? "'?" : "");
 }
 
-/* Finds the verb: the first argument that is no option. */
+/* Finds the verb: the first argument that is not an option. */
 static int find_verb(struct reading *r)
 {
     struct arguments *a = r->a;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* option_table.c - the tables of verbs and options, and how values are taken (args.h)
+ * SPDX-License-Identifier: MIT */
 #include "args.h"
 
 #include <ctype.h>

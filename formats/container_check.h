@@ -55,8 +55,8 @@ enum container_result container_append(void *array, size_t *used, size_t *room, 
 /* For a header of `need` bytes: MORE; BAD if the file has fewer, or `need` is over the limit. */
 enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size);
 
-/* *bytes: size of all elements of the shape, of `bits` bits each. Returns 0 if the size is no whole
- * number of bytes, or over the limit. */
+/* *bytes: size of all elements of the shape, of `bits` bits each. Returns 0 if the size is not a
+ * whole number of bytes, or over the limit. */
 int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, uint64_t *bytes);
 
 /* For qsort() of tensors. */

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* dcp.c - the .metadata of torch.distributed.checkpoint: which items there are (torch.h)
+ * SPDX-License-Identifier: MIT */
 #include "torch.h"
 
 #include "container_check.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* gather.c - elements of a view, in the order of its shape (container.h)
+ * SPDX-License-Identifier: MIT */
 #include "container.h"
 
 #include <string.h>

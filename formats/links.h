@@ -1,7 +1,7 @@
 /* links.h - the links of a snapshot: the metadata key lmc.links (spec/links.md)
  * SPDX-License-Identifier: MIT
  *
- * A symbolic link is no file of the snapshot: only this key has it. Each hard link is stored as a
+ * A symbolic link is not a file of the snapshot: only this key has it. Each hard link is stored as
  * file of its own; this key tells which of these are names of one file.
  *
  * Whatever restores or checks a snapshot takes the links by these functions, so that all of it

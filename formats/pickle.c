@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* pickle.c - what a pickle of tensors would build, without building it (torch.h)
+ * SPDX-License-Identifier: MIT */
 #include "torch.h"
 
 #include "container_check.h"

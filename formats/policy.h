@@ -82,7 +82,8 @@ struct meaning {
     const char *word;            /* for a moment: the word in the name or path */
 };
 
-/* path: of the tensor's file, in the snapshot. If the dtype is no float, only users set a role. */
+/* path: of the tensor's file, in the snapshot. If the dtype is not that of floats, only users set a
+ * role. */
 struct meaning find_meaning(const struct policy *p, const char *path, const lmc_tensor *t);
 
 /* The last rule that matches, or NULL. If none does, a weight gets the last rule with auto: that

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * File systems that are not a local disk (FUSE, SMB, NFS, FAT, overlays, sandboxes) lack some
- * calls, and say so by different errors. Such an answer is no failure: the file is written, but
+ * calls, and say so by different errors. Such an answer is not a failure: the file is written, but
  * without that mode, owner or time. Every other error (EIO, ENOSPC, EDQUOT, ...) is a failure.
  */
 #pragma once

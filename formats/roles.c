@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* roles.c - roles of tensors by their names, and what rules mean for them (policy.h)
+ * SPDX-License-Identifier: MIT */
 #include "policy.h"
 
 #include <string.h>

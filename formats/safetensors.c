@@ -218,7 +218,7 @@ static int skip_value(struct header *h, const struct header_string *key, unsigne
 /* A list of numbers. The first ones, up to LMC_MAX_RANK, are in the container's shapes. */
 struct counts {
     size_t n;
-    int is_wrong; /* an element is no valid number */
+    int is_wrong; /* an element is not a valid number */
 };
 
 /* What was read from the entry of a tensor. */

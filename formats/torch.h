@@ -249,7 +249,7 @@ void torch_free_views(struct torch_views *views);
  * "@data.pkl" and "@directory"; bytes between tensors are "@K", if K - 1 items are before them.
  */
 
-/* Whether an item of the list is no tensor, but such a description. Below the size, only bytes
+/* Whether an item of the list is not a tensor, but such a description. Below the size, only bytes
  * between tensors are listed. */
 int torch_is_description(const lmc_tensor *t);
 #define TORCH_DESCRIPTION_SIZE 2048u

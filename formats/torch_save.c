@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* torch_save.c - tensors in the archives of torch.save() (torch.h)
+ * SPDX-License-Identifier: MIT */
 #include "torch.h"
 
 #include "container_check.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* torch_views.c - the tensors of a pickle: dtypes, shapes, strides, paths (torch.h)
+ * SPDX-License-Identifier: MIT */
 #include "torch.h"
 
 #include "container_check.h"
@@ -254,8 +255,8 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
 /* -- the walk -- */
 
 /* Appends a key to the path. number: the place of an item, used if there is no key, or if the key
- * is no text and no number. A part that does not fit is left out, with its dot: so a path never has
- * more than MAX_PATH_SIZE bytes, however deep the object is. */
+ * is neither a text nor a number. A part that does not fit is left out, with its dot: so a path
+ * never has more than MAX_PATH_SIZE bytes, however deep the object is. */
 static void append_key(struct walk *w, uint32_t key, unsigned number, size_t path_size)
 {
     const struct pickle_node *const n = pickle_get(w->p, key);
@@ -276,7 +277,7 @@ static void append_key(struct walk *w, uint32_t key, unsigned number, size_t pat
     w->path[path_size + size] = 0;
 }
 
-/* What a parameter wraps; 0: the node is no parameter. */
+/* What a parameter wraps; 0: the node is not a parameter. */
 static uint32_t unwrap(const struct pickle *p, uint32_t node)
 {
     static const char *const wrappers[] = {"torch._utils._rebuild_parameter",

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* zip.c - the directory of a ZIP archive (torch.h)
+ * SPDX-License-Identifier: MIT */
 #include "torch.h"
 
 #include "container_check.h"

@@ -67,7 +67,7 @@ static FILE *silence;
 #include "../cli/input/links.c"
 #include "../cli/input/source_tree.c"
 #include "../cli/input/catalog.c"
-#include "../cli/input/second_look.c"
+#include "../cli/input/reread.c"
 #include "../cli/input/shards.c"
 #include "../cli/input/replica.c"
 #include "../cli/input/chain.c"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* list.c - series.json: reading, checking and writing it (series.h)
+ * SPDX-License-Identifier: MIT */
 #include "series.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* steps.c - the numbers in names, and what rules keep (series.h)
+ * SPDX-License-Identifier: MIT */
 #include "series.h"
 
 #include <stdlib.h>

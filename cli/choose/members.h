@@ -119,31 +119,7 @@ int find_twins(struct members *m);
  * them, so it has the same files and tensors, in the same order. */
 void take_twins(struct members *m, const struct members *known);
 
-/* -- tensors and files made of parts of the base (parts.c) --
- *
- * Case 1: tensors that are cut in another way. In a checkpoint of many processes each is in parts
- * along its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch.h).
- * If the next step has more or fewer processes, the parts change:
- *
- *     base        |   w[0:512]    |   w[512:1024]  |
- *     snapshot    | w[0:342] | w[342:684] | w[684:] |
- *
- * The same is done for a tensor that has more rows than in the base.
- *
- * Case 2: files that are no container. If some bytes were added at the beginning, the rest is like
- * the base, but at other offsets:
- *
- *     base      | header |   A   |   B   |   C   |
- *     file      | longer header |   A   |  new  |   C   |
- *     parts     |      -        | base A|   -   | base C|
- *
- * Elements change a little from step to step, all over the file, so long pieces are never equal.
- * But every fourth byte, which has the sign and most of the exponent, is mostly equal. So places
- * are recognised by a rolling hash of 32 bytes that are four apart. There are four hashes: one for
- * each offset modulo four. If the top bits of the hash are zero, the place is an anchor, in base
- * and file alike. Consecutive anchors that have the same distance to equal anchors of the base make
- * a shift. Each file is read once. Memory is bounded, as larger files have rarer anchors.
- */
+/* -- tensors and files made of parts of the base (parts.c has pictures) -- */
 
 /* Sets the parts of tensors that the base has only in other pieces. Returns the number of such
  * tensors. The base must outlive the members. */

@@ -1,4 +1,29 @@
-/* SPDX-License-Identifier: MIT */
+/* parts.c - tensors and files that are made of parts of the base
+ * SPDX-License-Identifier: MIT
+ *
+ * Case 1: tensors that are cut in another way. In a checkpoint of many processes each is in parts
+ * along its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch.h).
+ * If the next step has more or fewer processes, the parts change:
+ *
+ *     base        |   w[0:512]    |   w[512:1024]  |
+ *     snapshot    | w[0:342] | w[342:684] | w[684:] |
+ *
+ * The same is done for a tensor that has more rows than in the base.
+ *
+ * Case 2: files that are not containers. If some bytes were added at the beginning, the rest is
+ * like the base, but at other offsets:
+ *
+ *     base      | header |   A   |   B   |   C   |
+ *     file      | longer header |   A   |  new  |   C   |
+ *     parts     |      -        | base A|   -   | base C|
+ *
+ * Elements change a little from step to step, all over the file, so long pieces are never equal.
+ * But every fourth byte, which has the sign and most of the exponent, is mostly equal. So places
+ * are recognised by a rolling hash of 32 bytes that are four apart. There are four hashes: one for
+ * each offset modulo four. If the top bits of the hash are zero, the place is an anchor, in base
+ * and file alike. Consecutive anchors that have the same distance to equal anchors of the base make
+ * a shift. Each file is read once. Memory is bounded, as larger files have rarer anchors.
+ */
 #include "members.h"
 
 #include "../../formats/torch.h"
@@ -6,7 +31,7 @@
 
 struct parts {
     lmc_base_part *list;
-    size_t n, room;
+    size_t n, cap;
 };
 
 /* path NULL: the base does not have these bytes. */
@@ -15,7 +40,7 @@ static void add_part(struct parts *p, const char *path, const char *name, uint64
 {
     lmc_base_part *part;
     if (size == 0) return;
-    part = (lmc_base_part *)append(&p->list, &p->n, &p->room, sizeof *part);
+    part = (lmc_base_part *)append(&p->list, &p->n, &p->cap, sizeof *part);
     *part = (lmc_base_part){.path = path, .name = name, .offset = offset, .size = size};
 }
 
@@ -69,7 +94,7 @@ static int is_same_tensor(const struct rows *x, const struct rows *y)
 
 struct all_rows {
     struct rows *list; /* sorted */
-    size_t n, room;
+    size_t n, cap;
 };
 
 static struct all_rows list_rows(const lmc_base *base)
@@ -78,7 +103,7 @@ static struct all_rows list_rows(const lmc_base *base)
     for (size_t i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
         for (size_t k = 0; k < f->n_tensors; k++) {
-            all.list = (struct rows *)grow(all.list, all.n, &all.room, sizeof *all.list);
+            all.list = (struct rows *)grow(all.list, all.n, &all.cap, sizeof *all.list);
             all.n += (size_t)describe_rows(&all.list[all.n], &f->tensors[k], f->path);
         }
     }
@@ -271,7 +296,7 @@ struct shift {
 struct shifts {
     const struct anchors *anchors;
     struct shift *list;
-    size_t n, room;
+    size_t n, cap;
     /* what may become the next shift */
     struct shift next;
     unsigned n_agreed;
@@ -297,7 +322,7 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
     }
     s->next.end = place;
     if (++s->n_agreed < ENOUGH) return;
-    *(struct shift *)append(&s->list, &s->n, &s->room, sizeof *s->list) = s->next;
+    *(struct shift *)append(&s->list, &s->n, &s->cap, sizeof *s->list) = s->next;
     s->n_agreed = 0;
 }
 
@@ -371,7 +396,7 @@ static void make_parts(struct parts *p, const struct bytes *file, const struct b
     uint64_t start = 0;
     if (s->n == 0 && file->size > MAX_BORDER) return;
     if (last.shift == 0 && (s->n == 0 || (s->n == 1 && s->list->shift == 0))) return;
-    *(struct shift *)append(&s->list, &s->n, &s->room, sizeof *s->list) = last;
+    *(struct shift *)append(&s->list, &s->n, &s->cap, sizeof *s->list) = last;
     for (size_t i = 0; i < s->n; i++) {
         const uint64_t end = find_border(file, base, &at, &s->list[i]);
         if (end > start) add_shifted(p, base, start, end, at.shift);
@@ -410,7 +435,7 @@ static int compare_bytes(const void *a, const void *b)
 static struct bytes *list_bytes(const lmc_base *base, size_t *n)
 {
     struct bytes *list = NULL, b = {NULL, NULL, base->read, base->user, 0, 0, 0};
-    size_t room = 0;
+    size_t cap = 0;
     *n = 0;
     for (b.number = 0; b.number < base->n_files; b.number++) {
         const lmc_file *f = base->get_file(base->user, b.number);
@@ -423,7 +448,7 @@ static struct bytes *list_bytes(const lmc_base *base, size_t *n)
             b.name = t->name;
             b.start = t->offset;
             b.size = t->size;
-            *(struct bytes *)append(&list, n, &room, sizeof *list) = b;
+            *(struct bytes *)append(&list, n, &cap, sizeof *list) = b;
         }
     }
     if (*n) qsort(list, *n, sizeof *list, compare_bytes);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* policy.c - the rules of --quant and --policy: reading them, and their quantisers (quantise.h)
+ * SPDX-License-Identifier: MIT */
 #include "quantise.h"
 
 #include "../sys/io.h"

@@ -102,14 +102,14 @@ static void pair_moments(struct stem *list, size_t n)
 static void find_meanings(struct members *m, const struct policy *p)
 {
     struct stem *list = NULL;
-    size_t n = 0, room = 0;
+    size_t n = 0, cap = 0;
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             struct choice *c = &m->list[i].choices[k];
             const char *path = name_of_member(&m->list[i]);
             c->meaning = find_meaning(p, path, c->tensor);
             if (!c->meaning.names) continue;
-            *(struct stem *)append(&list, &n, &room, sizeof *list) = make_stem(c, path);
+            *(struct stem *)append(&list, &n, &cap, sizeof *list) = make_stem(c, path);
         }
     pair_moments(list, n);
     free(list);
@@ -300,7 +300,7 @@ static void list_lossy(struct members *m)
         const lmc_file *f = m->base->get_file(m->base->user, i);
         for (size_t k = 0; f && k < f->n_tensors; k++) {
             if (f->tensors[k].loss.generation == 0) continue;
-            if (!m->n_lossy || !(m->n_lossy & (m->n_lossy - 1))) /* then the room doubles */
+            if (!m->n_lossy || !(m->n_lossy & (m->n_lossy - 1))) /* then the capacity doubles */
                 m->lossy =
                     (const lmc_tensor **)resize(m->lossy, 2 * m->n_lossy + 1, sizeof *m->lossy);
             m->lossy[m->n_lossy++] = &f->tensors[k];
@@ -409,11 +409,11 @@ struct exact {
     size_t n;
 };
 
-static void count_reason(struct exact **list, size_t *n, size_t *room, const char *reason)
+static void count_reason(struct exact **list, size_t *n, size_t *cap, const char *reason)
 {
     size_t i = 0;
     while (i < *n && strcmp((*list)[i].reason, reason) != 0) i++;
-    if (i == *n) ((struct exact *)append(list, n, room, sizeof **list))->reason = reason;
+    if (i == *n) ((struct exact *)append(list, n, cap, sizeof **list))->reason = reason;
     (*list)[i].n++;
 }
 
@@ -421,13 +421,13 @@ static void say_sums(const struct members *m, const char *name)
 {
     struct exact *list = NULL;
     char *text = copy_text("");
-    size_t n = 0, room = 0, n_quantised = 0, n_exact = 0;
+    size_t n = 0, cap = 0, n_quantised = 0, n_exact = 0;
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++) {
             const struct choice *c = &m->list[i].choices[k];
             if (!c->rule) continue;
             if (is_lossy_choice(c)) n_quantised++;
-            else count_reason(&list, &n, &room, c->reason);
+            else count_reason(&list, &n, &cap, c->reason);
         }
     for (size_t i = 0; i < n; i++) {
         n_exact += list[i].n;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* twins.c - finds tensors and files that repeat others, and orders the members for it (members.h)
+ * SPDX-License-Identifier: MIT */
 #include "members.h"
 
 #include "../../formats/torch.h"
@@ -36,14 +37,14 @@ struct candidate {
 
 struct candidates {
     struct candidate *list;
-    size_t n, room;
+    size_t n, cap;
 };
 
 static void add_candidate(struct candidates *c, size_t member, size_t tensor, const lmc_tensor *t,
                           enum lmc_conversion conversion)
 {
     struct candidate *new_one =
-        (struct candidate *)append(&c->list, &c->n, &c->room, sizeof *new_one);
+        (struct candidate *)append(&c->list, &c->n, &c->cap, sizeof *new_one);
     new_one->member = member;
     new_one->tensor = tensor;
     new_one->conversion = conversion;
@@ -276,7 +277,7 @@ struct edge {
 
 struct ordering {
     struct edge *edges; /* sorted */
-    size_t n_edges, room;
+    size_t n_edges, cap;
     size_t *rank; /* of each member; SIZE_MAX: not known yet */
     size_t n;
 };
@@ -293,7 +294,7 @@ static void add_edge(struct ordering *o, size_t from, size_t to)
     struct edge *added;
     if (o->n_edges && o->edges[o->n_edges - 1].from == from && o->edges[o->n_edges - 1].to == to)
         return;
-    added = (struct edge *)append(&o->edges, &o->n_edges, &o->room, sizeof *added);
+    added = (struct edge *)append(&o->edges, &o->n_edges, &o->cap, sizeof *added);
     added->from = from;
     added->to = to;
 }
@@ -387,11 +388,11 @@ static int compare_sizes(const void *a, const void *b)
 static int has_alike(const struct members *m)
 {
     uint64_t *sizes = NULL, repeated = 0;
-    size_t n = 0, room = 0;
+    size_t n = 0, cap = 0;
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++)
             if (torch_is_description(&m->list[i].tensors[k]))
-                *(uint64_t *)append(&sizes, &n, &room, sizeof *sizes) = m->list[i].tensors[k].size;
+                *(uint64_t *)append(&sizes, &n, &cap, sizeof *sizes) = m->list[i].tensors[k].size;
     if (n) qsort(sizes, n, sizeof *sizes, compare_sizes);
     for (size_t i = 1; i < n; i++) repeated += sizes[i] == sizes[i - 1] ? sizes[i] : 0;
     free(sizes);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* tensors.c - lists of lmc_tensor that outlive their reader (print.h)
+ * SPDX-License-Identifier: MIT */
 #include "print.h"
 
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)

@@ -52,7 +52,7 @@ lmc_source source_of_archive(struct archive *a);
 /* Information of a reader about its snapshot. snapshot_encoded_size: 0 if it is not known. */
 lmc_snapshot_info snapshot_info(const lmc_reader *reader);
 void snapshot_fingerprint(const lmc_reader *reader, uint8_t fingerprint[LMC_FINGERPRINT_SIZE]);
-/* Reads from a header whether this is a delta, and its base's fingerprint. -1: it is no header. */
+/* Reads from a header whether this is a delta, and its base's fingerprint. -1: not a header. */
 int parse_header(const void *src, size_t size, uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE],
                  int *is_delta);
 uint64_t snapshot_encoded_size(lmc_reader *reader, size_t file_number, uint64_t offset,
@@ -101,7 +101,7 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct opt
  * at a time. */
 lmc_reader_options options_of_reader(const struct archive *a, const lmc_base *base);
 
-/* base: NULL if the snapshot is no delta, or is only listed. try_... reports nothing. */
+/* base: NULL if the snapshot is not a delta, or is only listed. try_... reports nothing. */
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base);
 int read_archive_index(struct archive *a, const lmc_base *base);
 

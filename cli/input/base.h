@@ -187,7 +187,7 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
  * last; then prepare_base() reports a loop. */
 struct base *find_base(struct archive *delta, const struct options *o, int *code);
 
-/* Finds the base of an open file, and makes it ready. *base: NULL if the file is no delta. */
+/* Finds the base of an open file, and makes it ready. *base: NULL if the file is not a delta. */
 int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o);
 
 /* Makes an identified base readable. below: its base, which is ready; NULL: it needs none. */
@@ -209,7 +209,7 @@ char *name_base(const struct base *b);
 /* Chooses the base for a new snapshot; *base NULL: none. */
 int choose_base(const struct base **base, const struct options *o);
 
-/* Finds the base of the snapshot that begins at s; *base NULL: it is no delta. */
+/* Finds the base of the snapshot that begins at s; *base NULL: it is not a delta. */
 int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o);
 
 /* Adds a base to the arguments. Pointers to other bases become invalid. */

@@ -34,7 +34,8 @@ struct catalog {
 /* Adds all readable .lmc files in the directory, but not below it. A second call does nothing. */
 void enter_snapshots(struct catalog *p, const char *directory);
 
-/* Adds a snapshot, as its file describes it. Valid until more is added; NULL: it is no snapshot. */
+/* Adds a snapshot, as its file describes it. Valid until more is added; NULL: it is not
+ * a snapshot. */
 const struct catalog_entry *enter_snapshot(struct catalog *p, const char *path, int is_given,
                                            size_t number);
 

@@ -3,12 +3,12 @@
 #include "base.h"
 #include "options.h"
 #include "links.h"
-#include "second_look.h"
+#include "reread.h"
 #include "../sys/io.h"
 #include "../sys/spot.h"
 
 struct comparison {
-    struct second_look again; /* must be first, for restore_source() */
+    struct reread again; /* must be first, for restore_source() */
     const char *root;
     char *path;
     int fd;
@@ -133,7 +133,7 @@ int verify_snapshot(const char *path, const char *root, const struct listing *l,
         close_source(&s);
         return code;
     }
-    init_second_look(&c.again, &s, base, o);
+    init_reread(&c.again, &s, base, o);
     c.root = root;
     c.may_lose = may_lose;
     c.differs = differs;
@@ -151,7 +151,7 @@ int verify_snapshot(const char *path, const char *root, const struct listing *l,
     if (code == CODE_OK && status != LMC_OK)
         code = worse(CODE_ERROR, fail_restore(&c.again, status));
     if (code == CODE_OK) code = compare_links(&c);
-    close_second_look(&c.again);
+    close_reread(&c.again);
     if (c.fd >= 0) close(c.fd);
     free(c.path);
     free(c.buffer);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* damage.c - which file and tensor of a snapshot is damaged, for messages (archive.h)
+ * SPDX-License-Identifier: MIT */
 #include "archive.h"
 
 #include "../sys/io.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* inside.c - the tensors of PyTorch's files in a snapshot (archive.h)
+ * SPDX-License-Identifier: MIT */
 
 #include "../../formats/torch.h"
 #include "archive.h"

@@ -9,7 +9,7 @@ static void free_link(struct link *link)
 
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)
 {
-    struct link *link = (struct link *)append(&l->list, &l->n, &l->room, sizeof *l->list);
+    struct link *link = (struct link *)append(&l->list, &l->n, &l->cap, sizeof *l->list);
     link->type = type;
     link->path = copy_text(path);
     link->target = copy_text(target);
@@ -65,7 +65,7 @@ size_t drop_false_links(struct links *l, const struct seen_file *files, size_t n
 void add_seen_file(struct seen_files *seen, const lmc_file *file)
 {
     struct seen_file *f =
-        (struct seen_file *)append(&seen->list, &seen->n, &seen->room, sizeof *seen->list);
+        (struct seen_file *)append(&seen->list, &seen->n, &seen->cap, sizeof *seen->list);
     f->path = copy_text(file->path);
     f->is_directory = file->kind == LMC_FILE_DIRECTORY;
     f->size = file->size;

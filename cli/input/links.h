@@ -10,7 +10,7 @@
 /* Sorted by path; the texts are copies. */
 struct links {
     struct link *list;
-    size_t n, room;
+    size_t n, cap;
 };
 
 /* Adds a link. To be called in the order of the paths. */
@@ -30,7 +30,7 @@ int decode_links(struct links *l, const void *value, size_t size);
 /* Files and directories of a snapshot, in any order; the paths are copies. */
 struct seen_files {
     struct seen_file *list;
-    size_t n, room;
+    size_t n, cap;
 };
 
 void add_seen_file(struct seen_files *seen, const lmc_file *file);

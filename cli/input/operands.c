@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* operands.c - the names of inputs and outputs of one command, which must not destroy each
+ *   other (options.h)
+ * SPDX-License-Identifier: MIT */
 #include "options.h"
 
 #include "archive.h"
@@ -16,7 +18,7 @@ struct operand {
 
 struct operand_list {
     struct operand *list;
-    size_t n, room;
+    size_t n, cap;
 };
 
 /* -- orders -- */
@@ -37,7 +39,7 @@ static void sort_operands(struct operand_list *l)
 static void add_operand(struct operand_list *l, const char *path, char *real, const char *from,
                         const struct stat *st)
 {
-    struct operand *operand = (struct operand *)append(&l->list, &l->n, &l->room, sizeof *l->list);
+    struct operand *operand = (struct operand *)append(&l->list, &l->n, &l->cap, sizeof *l->list);
     operand->path = copy_text(path);
     operand->real = real ? real : copy_text("");
     operand->from = from;

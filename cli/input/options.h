@@ -27,7 +27,7 @@ struct bases {
      * one limit of work; see lender_of(). NULL: none was needed yet. */
     lmc_reader *lender;
     lmc_parallel parallel; /* of the lender */
-    int code;              /* exit code of errors in reading them, or in a second look */
+    int code;              /* exit code of errors in reading them, or in reading a source again */
 };
 
 /* Limits of files and directories that a snapshot may make, and of their depth. Each takes only 4
@@ -106,7 +106,7 @@ const char *file_of_output(const struct options *o);
 int names_directory(const struct options *o);
 int goes_into_directory(const struct options *o);
 
-/* Checks that -o is no directory if the output is a file, and does not name a missing directory. */
+/* Checks that -o is not a directory if the output is a file, and that its directory exists. */
 int check_output_name(const struct options *o);
 
 /* Whether tables have to fit into 80 columns: without -v, on a terminal of less than 132. */

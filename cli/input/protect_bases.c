@@ -1,12 +1,13 @@
-/* SPDX-License-Identifier: MIT */
+/* protect_bases.c - refuses outputs and --rm that would destroy a base (base.h)
+ * SPDX-License-Identifier: MIT */
 #include "base.h"
 
 #include "options.h"
 #include "../sys/attributes.h"
 
 /* Whether path is the base, is within it, or, if is_whole, contains it. may_replace: path may be
- * the base, if that is no snapshot. A directory of snapshots is only a place to search, unless it
- * was used as a base. */
+ * the base, if that is not a snapshot. A directory of snapshots is only a place to search, unless
+ * it was used as a base. */
 static int touches(const char *path, const struct stat *st, int is_whole, int may_replace,
                    const struct base *b)
 {

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* restored_links.c - links below a directory that lmc has made (restored_tree.h)
+ * SPDX-License-Identifier: MIT */
 #include "restored_tree.h"
 
 #include "../../formats/refused.h"

@@ -64,7 +64,7 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
     struct outlet *const out = outlet_of(r);
     int fd = r->out.fd, error = 0;
     if (!r->is_tree && (!r->out.is_file || r->is_checked))
-        return read_second_look(&r->again, number, offset, dst, size);
+        return read_again(&r->again, number, offset, dst, size);
     if (number + 1 == r->again.seen.n && outlet_flush(out, offset + size))
         return stop_restore(r, fail_write(r, out->error));
     if (r->is_tree) {
@@ -127,8 +127,8 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
                     "has its size at its end, but a tar stream needs it first; restore to a "
                     "directory with -o");
     if (file->kind == LMC_FILE_DIRECTORY) {
-        r->directories = (lmc_file *)grow(r->directories, r->n_directories,
-                                          &r->room_for_directories, sizeof *file);
+        r->directories =
+            (lmc_file *)grow(r->directories, r->n_directories, &r->directories_cap, sizeof *file);
         r->directories[r->n_directories] = *file;
         r->directories[r->n_directories++].path = copy_text(file->path);
         return CODE_OK;
@@ -249,7 +249,7 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     options.read_back = restore_read_back;
     options.metadata = restore_metadata;
     if (r->is_checked) options.write = NULL;
-    init_second_look(&r->again, s, base, r->o);
+    init_reread(&r->again, s, base, r->o);
     r->again.lacks_base = r->is_checked && !base && is_delta_source(s);
     progress_start(s->name, s->size);
     if (is_passed_on(r->tree.target)) r->code = keep_source(&r->again);
@@ -300,7 +300,7 @@ int open_snapshot_source(struct source *s, const char *path, const struct option
 void free_restore(struct restore *r)
 {
     if (r->fd_again >= 0) close(r->fd_again);
-    close_second_look(&r->again);
+    close_reread(&r->again);
     free_links(&r->ahead);
     free(r->one_files);
     free(r->made_with);

@@ -11,7 +11,7 @@
 
 #include "../sys/platform.h"
 
-#include "../input/second_look.h"
+#include "../input/reread.h"
 #include "../sys/output.h"
 #include "restored_tree.h"
 
@@ -25,7 +25,7 @@ struct one_file {
 };
 
 struct restore {
-    struct second_look again; /* with the files so far, and the links; must be first */
+    struct reread again; /* with the files so far, and the links; must be first */
     const struct options *o;
     const char *input;             /* its name */
     const struct stat *input_stat; /* if it is a regular file; or NULL */
@@ -41,7 +41,7 @@ struct restore {
     size_t n_one_files;
     int is_skipped;        /* the present file was written before, by another name */
     lmc_file *directories; /* for tar output, where they come last; own copies of the paths */
-    size_t n_directories, room_for_directories;
+    size_t n_directories, directories_cap;
     uint64_t total;       /* bytes */
     uint64_t n_quantised; /* tensors */
     int code;             /* exit code of an error that a callback has reported */

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* tar_stream.c - a directory as a stream for tar (restorer.h, which says how it is made)
+ * SPDX-License-Identifier: MIT */
 #include "restorer.h"
 
 #include "../sys/attributes.h"

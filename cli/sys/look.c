@@ -55,7 +55,7 @@ static uint64_t hash_state(const char *path, size_t size, const struct stat *st,
 static void add_state(struct states *s, const char *path, const struct stat *st)
 {
     const int is_shared = !S_ISDIR(st->st_mode) && st->st_nlink > 1;
-    *(uint64_t *)append(&s->list, &s->n, &s->room, sizeof *s->list) =
+    *(uint64_t *)append(&s->list, &s->n, &s->cap, sizeof *s->list) =
         hash_state(path, strlen(path), st, !is_shared);
 }
 

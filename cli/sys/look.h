@@ -24,7 +24,7 @@ struct look look_quickly(const char *path);
 /* The state of each entry of a tree, links not followed: a hash of path, file, size and times. */
 struct states {
     uint64_t *list; /* sorted */
-    size_t n, room;
+    size_t n, cap;
 };
 
 /* The same, and all states. states: zeros, to be freed by free_states(). */

@@ -34,7 +34,7 @@ static size_t find_node(const struct made *m, size_t parent, const char *name, s
 
 static size_t add_node(struct made *m, size_t parent, const char *name, size_t size)
 {
-    m->list = (struct made_directory *)grow(m->list, m->n, &m->room, sizeof *m->list);
+    m->list = (struct made_directory *)grow(m->list, m->n, &m->cap, sizeof *m->list);
     struct made_directory *d = &m->list[m->n];
     memset(d, 0, sizeof *d);
     d->parent = parent;
@@ -141,9 +141,9 @@ int find_made(struct made *m, const char *path, size_t size, size_t *number)
     size_t at = 0, depth = 0;
     for (size_t i = 0; i < size; i++) depth += path[i] == '/' ? 1 : 0;
     if (size && depth + 1 > m->max_depth) return MADE_TOO_DEEP;
-    if (depth + 1 > m->way_room) {
-        m->way_room = depth + 64;
-        m->way = (size_t *)resize(m->way, m->way_room, sizeof *m->way);
+    if (depth + 1 > m->way_cap) {
+        m->way_cap = depth + 64;
+        m->way = (size_t *)resize(m->way, m->way_cap, sizeof *m->way);
     }
     while (size) {
         const char *slash = (const char *)memchr(path, '/', size);

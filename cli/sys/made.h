@@ -38,9 +38,9 @@ struct made {
     int fd;    /* of the current directory; -1: closed */
     size_t at; /* its number */
     struct made_directory *list;
-    size_t n, room;
+    size_t n, cap;
     size_t *table, n_slots; /* numbers by the hash of parent and name */
-    size_t *way, way_room;  /* nodes on the way down, with room for the deepest one */
+    size_t *way, way_cap;   /* nodes on the way down, with room for the deepest one */
     uint64_t n_entries;     /* files and directories so far */
     uint64_t max_entries;
     size_t max_depth;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* memory.c - allocating, lists that grow, texts; without memory the program ends (platform.h)
+ * SPDX-License-Identifier: MIT */
 #include "platform.h"
 
 static void (*clean_up)(void); /* NULL: nothing to do before the process ends */
@@ -31,18 +32,18 @@ void *resize(void *p, size_t n, size_t size)
 
 void *zeroed(size_t n, size_t size) { return check_memory(calloc(n ? n : 1, size ? size : 1)); }
 
-void *grow(void *list, size_t n, size_t *room, size_t size)
+void *grow(void *list, size_t n, size_t *cap, size_t size)
 {
-    if (n < *room) return list;
-    *room = *room * 2 + 16;
-    return resize(list, *room, size);
+    if (n < *cap) return list;
+    *cap = *cap * 2 + 16;
+    return resize(list, *cap, size);
 }
 
-void *append(void *list, size_t *n, size_t *room, size_t size)
+void *append(void *list, size_t *n, size_t *cap, size_t size)
 {
     void *things;
     memcpy(&things, list, sizeof things);
-    things = grow(things, *n, room, size);
+    things = grow(things, *n, cap, size);
     memcpy(list, &things, sizeof things);
     return memset((char *)things + (*n)++ * size, 0, size);
 }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* names.c - names of files: parts, suffixes, order, names for temporary files (platform.h)
+ * SPDX-License-Identifier: MIT */
 #include "platform.h"
 
 #include <limits.h>

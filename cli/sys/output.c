@@ -37,7 +37,7 @@ char *follow_links(const char *path)
     for (int n = 0; n < 40; n++) {
         char target[4096], *directory, *next;
         ssize_t size = readlink(at, target, sizeof target);
-        if (size < 0) return at; /* it is no link */
+        if (size < 0) return at; /* it is not a link */
         if (size == (ssize_t)sizeof target) break;
         target[size] = 0;
         directory = directory_of(at);

@@ -33,7 +33,7 @@ struct output {
 const char *output_name(const struct output *out);
 
 /* Where a link leads, link by link, even if nothing is there: an output replaces the target, not
- * the link. A copy of path if it is no link. To be freed; NULL: the links form a loop. */
+ * the link. A copy of path if it is not a link. To be freed; NULL: the links form a loop. */
 char *follow_links(const char *path);
 
 /* Checks that an output may be written and is not the input file. input: that file's stat, or

@@ -62,12 +62,12 @@ void *resize(void *p, size_t n, size_t size);
 /* Memory for n items of that size, all zero. */
 void *zeroed(size_t n, size_t size);
 
-/* Grows a list of n items of that size, if it is full: *room is the number that it has room for. */
-void *grow(void *list, size_t n, size_t *room, size_t size);
+/* Grows a list of n items of that size, if it is full: *cap is the number that it has room for. */
+void *grow(void *list, size_t n, size_t *cap, size_t size);
 
 /* Adds an item, all zero, to a list of *n items, and returns it. list: address of the pointer to
  * the list; the pointer may change. */
-void *append(void *list, size_t *n, size_t *room, size_t size);
+void *append(void *list, size_t *n, size_t *cap, size_t size);
 
 /* The text that printf() would print. To be freed. */
 LIKE_PRINTF(1, 2) char *format_text(const char *format, ...);
@@ -222,5 +222,5 @@ void progress_clear(void);
 /* Bytes that were counted since progress_start(). */
 uint64_t progress_done(void);
 
-/* Columns of the terminal; 0: fd is no terminal, or they are unknown. */
+/* Columns of the terminal; 0: fd is not a terminal, or they are unknown. */
 size_t count_columns(int fd);

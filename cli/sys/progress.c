@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* progress.c - the progress line (platform.h)
+ * SPDX-License-Identifier: MIT */
 #include "platform.h"
 
 #include <sys/ioctl.h>

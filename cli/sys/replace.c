@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* replace.c - moving, exchanging and removing files and trees (tree.h)
+ * SPDX-License-Identifier: MIT */
 #include "tree.h"
 
 #include <dirent.h>
@@ -91,8 +92,8 @@ int exchange_names(int dir, const char *from, const char *to, char aside[12])
  *     root/a/b/c  ->  root/0/c  ->  root/1
  *
  * Removing a file that is open only gives it another name on some file systems (FUSE's
- * .fuse_hidden..., NFS's .nfs...), so a name that is gone is no progress. What is: a directory that
- * moved up, which happens once to each; or fewer names in the root than before.
+ * .fuse_hidden..., NFS's .nfs...), so a name that is gone is not progress. What is: a directory
+ * that moved up, which happens once to each; or fewer names in the root than before.
  */
 struct tree_removal {
     int root;

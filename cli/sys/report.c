@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* report.c - messages on standard error, or in the system's log (platform.h)
+ * SPDX-License-Identifier: MIT */
 #include "platform.h"
 
 #include <pthread.h>

@@ -18,7 +18,7 @@ struct dirent *next_entry(DIR *directory, int *error)
 
 struct entry *add_entry(struct listing *l, const char *path, int is_directory)
 {
-    struct entry *e = (struct entry *)append(&l->entries, &l->n, &l->room, sizeof *l->entries);
+    struct entry *e = (struct entry *)append(&l->entries, &l->n, &l->cap, sizeof *l->entries);
     e->path = copy_text(path);
     e->is_directory = is_directory;
     return e;

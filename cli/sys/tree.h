@@ -23,7 +23,7 @@ struct entry {
 
 struct listing {
     struct entry *entries;
-    size_t n, room;
+    size_t n, cap;
     size_t n_followed;   /* entries that are followed */
     size_t n_outside;    /* links to directories outside of the tree, not followed */
     size_t n_special;    /* links to devices, pipes and sockets, unless kept by LINKS_KEEP */

@@ -12,7 +12,7 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/second_look.h"
+#include "../input/reread.h"
 #include "../input/source_tree.h"
 #include "../job/restored_tree.h"
 #include "../job/restorer.h"
@@ -494,7 +494,7 @@ static int apply_all(struct apply *a)
     } else if (is_wrong) { /* also if nothing was applied */
         free_bases(&a->bases);
         add_base(&a->bases, a->path);
-        a->bases.list->state = BASE_OPEN; /* it is no snapshot, and may be half applied */
+        a->bases.list->state = BASE_OPEN; /* it is not a snapshot, and may be half applied */
         code = identify_base(a->bases.list, &a->base_options);
         if (code == CODE_OK) code = find_next(a, &next);
         if (code == CODE_OK) code = forget_journal(a);

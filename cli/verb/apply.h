@@ -99,7 +99,7 @@ enum journal_state { JOURNAL_NONE, JOURNAL_OURS, JOURNAL_OTHER, JOURNAL_DAMAGED 
 
 struct patches {
     unsigned char *data;
-    size_t size, room;
+    size_t size, cap;
 };
 
 struct journal {

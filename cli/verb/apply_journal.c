@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* apply_journal.c - the side file that makes lmc apply survive a crash (apply.h)
+ * SPDX-License-Identifier: MIT */
 #include "apply.h"
 
 #include "../../formats/container_check.h"
@@ -167,9 +168,9 @@ static void add_patch(struct patches *list, size_t file_number, uint64_t offset,
 {
     const size_t n_masks = count_masks(size), most = PATCH_HEADER_SIZE + n_masks * (8 + 512) + 8;
     unsigned char *head, *mask, *words, *end, last[2][512];
-    if (list->room - list->size < most) {
-        list->room += list->room / 2 + most;
-        list->data = (unsigned char *)resize(list->data, list->room, 1);
+    if (list->cap - list->size < most) {
+        list->cap += list->cap / 2 + most;
+        list->data = (unsigned char *)resize(list->data, list->cap, 1);
     }
     head = list->data + list->size;
     mask = head + PATCH_HEADER_SIZE;
@@ -504,7 +505,7 @@ static int read_slot(const struct journal *j, unsigned k, uint64_t file_size, ui
         size > j->capacity - SLOT_HEADER_SIZE || size > file_size || size > SIZE_MAX)
         return 0;
     patches->data = (unsigned char *)resize(patches->data, (size_t)size, 1);
-    patches->size = patches->room = (size_t)size;
+    patches->size = patches->cap = (size_t)size;
     error = read_at(j->fd, at + SLOT_HEADER_SIZE, patches->data, patches->size);
     if (!error && lmc_crc32c(0, patches->data, patches->size) == container_number(head + 24, 4) &&
         are_patches(patches, j->target, n_files))

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* apply_target.c - the files that lmc apply changes: locking, opening and checking them (apply.h)
+ * SPDX-License-Identifier: MIT */
 #include "apply.h"
 
 #include <sys/file.h>

@@ -43,7 +43,7 @@ void free_selection(struct selection *c)
 
 static struct chosen *add_chosen(struct selection *c, size_t file, const lmc_tensor *t)
 {
-    struct chosen *added = (struct chosen *)append(&c->list, &c->n, &c->room, sizeof *added);
+    struct chosen *added = (struct chosen *)append(&c->list, &c->n, &c->cap, sizeof *added);
     added->file = file;
     if (t) added->tensor = *t;
     return added;

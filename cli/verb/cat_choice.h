@@ -19,7 +19,7 @@ struct chosen {
 /* The chosen tensors; all zero at first. To be freed while the archive is open. */
 struct selection {
     struct chosen *list;
-    size_t n, room;
+    size_t n, cap;
     struct container *inside; /* for each file of the snapshot */
     size_t n_inside;
 };

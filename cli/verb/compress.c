@@ -7,7 +7,7 @@
 #include "../choose/quantise.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/second_look.h"
+#include "../input/reread.h"
 #include "../input/source_tree.h"
 #include "../input/options.h"
 #include "../job/writer.h"

@@ -25,14 +25,14 @@ struct rest_row {
 
 struct rest_rows {
     struct rest_row *list;
-    size_t n, room, n_files; /* files come before links */
-    struct links links[2];   /* of both sides; the rows point to their texts */
+    size_t n, cap, n_files; /* files come before links */
+    struct links links[2];  /* of both sides; the rows point to their texts */
 };
 
 static struct rest_row *add_rest(struct rest_rows *rest, enum diff_kind kind, const char *path)
 {
     struct rest_row *row =
-        (struct rest_row *)append(&rest->list, &rest->n, &rest->room, sizeof *row);
+        (struct rest_row *)append(&rest->list, &rest->n, &rest->cap, sizeof *row);
     row->kind = kind;
     row->path = path;
     return row;

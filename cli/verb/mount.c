@@ -54,7 +54,7 @@ struct entries {
         mode_t mode;
         struct node *node;
     } *list;
-    size_t n, room;
+    size_t n, cap;
 };
 
 static struct mount *mount_of(fuse_req_t request)
@@ -201,7 +201,7 @@ static void answer_readlink(fuse_req_t request, fuse_ino_t number)
 static void add_listed(void *user, const char *name, mode_t mode, struct node *node)
 {
     struct entries *const l = (struct entries *)user;
-    struct listed *const e = (struct listed *)append(&l->list, &l->n, &l->room, sizeof *l->list);
+    struct listed *const e = (struct listed *)append(&l->list, &l->n, &l->cap, sizeof *l->list);
     e->name = copy_text(name);
     e->mode = mode;
     e->node = node;

@@ -61,7 +61,7 @@ struct item {
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of a snapshot */
     uint64_t n_uses;                           /* by the system, open files, and items below */
     struct node *nodes;
-    size_t n_nodes, room;
+    size_t n_nodes, cap;
     struct volume *volume;  /* NULL: not open */
     struct member *members; /* of a series, sorted by name, as of `list_st` */
     size_t n_members;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* mount_tree.c - items and nodes: which names there are, and what they stand for (mount.h)
+ * SPDX-License-Identifier: MIT */
 #include "mount.h"
 
 #include "../input/links.h"
@@ -106,7 +107,7 @@ static void show_item(struct mount *m, struct item *item)
 static struct node *add_node(struct mount *m, struct item *item, const char *path, mode_t mode)
 {
     struct node *const n =
-        (struct node *)append(&item->nodes, &item->n_nodes, &item->room, sizeof *n);
+        (struct node *)append(&item->nodes, &item->n_nodes, &item->cap, sizeof *n);
     n->item = item;
     n->path = copy_text(path);
     n->file = SIZE_MAX;
@@ -145,7 +146,7 @@ static int is_below(const char *path, const char *directory)
 /* The directories that the next nodes are in, from the root down. */
 struct branch {
     size_t *list; /* numbers of nodes */
-    size_t n, room;
+    size_t n, cap;
 };
 
 /* Leaves the directories that path is not below. */
@@ -157,7 +158,7 @@ static void leave_directories(struct item *item, struct branch *b, const char *p
 
 static void enter_directory(struct item *item, struct branch *b)
 {
-    *(size_t *)append(&b->list, &b->n, &b->room, sizeof *b->list) = item->n_nodes - 1;
+    *(size_t *)append(&b->list, &b->n, &b->cap, sizeof *b->list) = item->n_nodes - 1;
 }
 
 /* Adds the directories on the way to path that no entry is for. */

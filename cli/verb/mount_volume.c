@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* mount_volume.c - open snapshots with their chains (mount.h)
+ * SPDX-License-Identifier: MIT */
 #include "mount.h"
 
 #include "../sys/attributes.h"

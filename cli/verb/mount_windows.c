@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* mount_windows.c - decoded bytes that are kept (mount.h)
+ * SPDX-License-Identifier: MIT */
 #include "mount.h"
 
 #include <sys/mman.h>

@@ -8,7 +8,7 @@
 #include "verbs.h"
 
 #include "../input/base.h"
-#include "../input/second_look.h"
+#include "../input/reread.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"

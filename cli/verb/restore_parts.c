@@ -1,10 +1,11 @@
-/* SPDX-License-Identifier: MIT */
+/* restore_parts.c - lmc -d DIR.lmc PATH...: some files of a directory
+ * SPDX-License-Identifier: MIT */
 #include "verbs.h"
 
 #include "../input/base.h"
 #include "../input/links.h"
 #include "../input/archive.h"
-#include "../input/second_look.h"
+#include "../input/reread.h"
 #include "../job/restored_tree.h"
 #include "../sys/output.h"
 #include "../../formats/pattern.h"
@@ -24,7 +25,7 @@ struct wanted {
     unsigned char *is_used;  /* of each pattern: it has matched something */
     unsigned char *is_taken; /* of each link: it is wanted */
     struct led *list;        /* sorted by `real` */
-    size_t n_led, room;
+    size_t n_led, cap;
     const char **files; /* the paths of all files of the snapshot, sorted */
     size_t n_files;
     size_t n_followed, n_lost;          /* links to what the snapshot holds; other links */
@@ -95,7 +96,7 @@ static int is_file(const struct wanted *w, const char *path)
 
 static void add_led(struct wanted *w, const char *real, const char *shown)
 {
-    struct led *const l = (struct led *)append(&w->list, &w->n_led, &w->room, sizeof *l);
+    struct led *const l = (struct led *)append(&w->list, &w->n_led, &w->cap, sizeof *l);
     l->real = copy_text(real);
     l->shown = copy_text(shown);
 }

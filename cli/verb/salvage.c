@@ -32,7 +32,7 @@ struct salvage {
     FILE *report;            /* salvage.json; NULL: it is not open */
     struct json_writer list; /* writes to `report` */
     struct loss *losses;     /* of the present file */
-    size_t n_losses, room;
+    size_t n_losses, cap;
     uint64_t got; /* recovered bytes of the present file */
     uint64_t n_files, n_whole_files, n_tensors, n_whole_tensors, n_with_base, n_unplaced, size,
         lost, undecoded, n_wrong; /* undecoded: those of the lost that may be intact */
@@ -363,7 +363,7 @@ static void add_loss(struct salvage *s, const lmc_salvage_range *range)
         last->end += range->size;
         return;
     }
-    last = (struct loss *)append(&s->losses, &s->n_losses, &s->room, sizeof *last);
+    last = (struct loss *)append(&s->losses, &s->n_losses, &s->cap, sizeof *last);
     last->start = range->offset;
     last->end = range->offset + range->size;
     last->status = range->status;

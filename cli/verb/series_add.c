@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: MIT */
+/* series_add.c - lmc series DIR add and watch
+ * SPDX-License-Identifier: MIT */
 #include "verbs.h"
 
 #include "../input/base.h"
-#include "../input/second_look.h"
+#include "../input/reread.h"
 #include "../input/source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/look.h"
@@ -376,11 +377,11 @@ static int list_watched(struct watch *w)
     struct watched *list = NULL;
     struct listing names;
     const int error = list_names(&names, w->source);
-    size_t n = 0, room = 0;
+    size_t n = 0, cap = 0;
     for (size_t i = 0; i < names.n; i++) {
         const char *const name = names.entries[i].path;
         if (!is_watched(w, name)) continue;
-        struct watched *e = (struct watched *)append(&list, &n, &room, sizeof *e);
+        struct watched *e = (struct watched *)append(&list, &n, &cap, sizeof *e);
         for (size_t k = 0; k < w->n; k++)
             if (strcmp(w->list[k].name, name) == 0) *e = w->list[k];
         e->name = copy_text(name);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* series_chain.c - orders of snapshots, and which need which (series_manifest.h)
+ * SPDX-License-Identifier: MIT */
 #include "series_manifest.h"
 
 #include "../format/print.h"

@@ -32,7 +32,7 @@ struct snapshot *add_entry_to_series(struct series *s, const char *name, const c
 {
     struct snapshot *e;
     forget_order(s);
-    e = (struct snapshot *)append(&s->list, &s->n, &s->room, sizeof *e);
+    e = (struct snapshot *)append(&s->list, &s->n, &s->cap, sizeof *e);
     e->name = copy_text(name);
     e->path = path_in_series(s->directory, name, SUFFIX);
     e->source = source ? copy_text(source) : NULL;

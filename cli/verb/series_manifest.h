@@ -30,7 +30,7 @@ struct series {
     int is_replaced; /* a new list will replace it: damage is not reported */
     uint64_t every;  /* largest number of files in a chain */
     struct snapshot *list;
-    size_t n, room;
+    size_t n, cap;
     struct series_index {
         struct snapshot **by[SERIES_ORDERS]; /* NULL: not sorted */
     } *index;
@@ -124,7 +124,7 @@ const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fi
 const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e,
                                     int only_kept);
 
-/* Reports why the file of e, which is not FILE_THERE, is no snapshot of the series. */
+/* Reports why the file of e, which is not FILE_THERE, is not a snapshot of the series. */
 int fail_entry(const struct series *s, const struct snapshot *e);
 
 /* The snapshot that the list has with the fingerprint that e needs, but whose file is not there;

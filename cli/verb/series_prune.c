@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* series_prune.c - lmc series DIR prune, keep and gc
+ * SPDX-License-Identifier: MIT */
 #include "verbs.h"
 
 #include "../input/base.h"

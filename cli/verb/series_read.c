@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* series_read.c - lmc series DIR list, restore, cat and verify
+ * SPDX-License-Identifier: MIT */
 #include "verbs.h"
 
 #include "../format/json.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* series_rebuild.c - lmc series DIR rebuild
+ * SPDX-License-Identifier: MIT */
 #include "verbs.h"
 
 #include "series_manifest.h"

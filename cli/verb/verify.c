@@ -12,7 +12,7 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/second_look.h"
+#include "../input/reread.h"
 #include "../sys/io.h"
 #include "../sys/temporary.h"
 
@@ -43,9 +43,9 @@ struct verification {
 
 /* A verified snapshot whose files are in a scratch file, one after another. */
 struct stage {
-    struct second_look again; /* if there is no scratch file */
+    struct reread again; /* if there is no scratch file */
     struct replica copy;
-    size_t room; /* for copy.starts */
+    size_t cap; /* for copy.starts */
     struct archive archive;
     struct outlet outlet;
     const struct options *o;
@@ -59,7 +59,7 @@ static enum lmc_status stage_begin(void *user, const lmc_file *file, size_t numb
     struct stage *stage = (struct stage *)user;
     (void)file;
     stage->copy.starts =
-        (uint64_t *)grow(stage->copy.starts, number, &stage->room, sizeof *stage->copy.starts);
+        (uint64_t *)grow(stage->copy.starts, number, &stage->cap, sizeof *stage->copy.starts);
     stage->copy.starts[number] = stage->outlet.size;
     return LMC_OK;
 }
@@ -79,7 +79,7 @@ static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, vo
     struct stage *stage = (struct stage *)user;
     return stage->copy.starts
                ? read_replica(&stage->copy, number, offset, dst, size, &stage->o->bases->code)
-               : read_second_look(&stage->again, number, offset, dst, size);
+               : read_again(&stage->again, number, offset, dst, size);
 }
 
 static const lmc_file *stage_get_file(void *user, size_t number)
@@ -262,11 +262,11 @@ static int restore_node(struct verification *v, const struct node *node, const l
     int code = open_listed(&s, node->name);
     v->o->bases->code = CODE_OK;
     open_stage(stage, v->o);
-    init_second_look(&stage->again, &s, base, v->o);
+    init_reread(&stage->again, &s, base, v->o);
     if (code == CODE_OK && node->n_children) {
         code = open_scratch(v->nodes->name, &stage->copy.fd);
         if (code == CODE_OK) /* so that the scratch file is closed */
-            stage->copy.starts = (uint64_t *)grow(NULL, 0, &stage->room, sizeof(uint64_t));
+            stage->copy.starts = (uint64_t *)grow(NULL, 0, &stage->cap, sizeof(uint64_t));
         stage->outlet.fd = stage->copy.fd;
         options.begin_file = stage_begin;
         options.write = stage_write;
@@ -285,7 +285,7 @@ static int restore_node(struct verification *v, const struct node *node, const l
     if (code == CODE_OK && node->n_children)
         code = open_archive_of_source(&stage->archive, &s, v->o);
     if (code == CODE_OK && node->n_children) code = read_archive_index(&stage->archive, NULL);
-    close_second_look(&stage->again);
+    close_reread(&stage->again);
     close_source(&s);
     return code;
 }

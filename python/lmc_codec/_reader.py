@@ -137,7 +137,7 @@ class Reader:
         info = self._object.info()
         #: 16 bytes that identify all names and contents.
         self.fingerprint: bytes = info[1]
-        #: The fingerprint of a delta's base; None if this is no delta.
+        #: The fingerprint of a delta's base; None if this is not a delta.
         self.base_fingerprint: bytes | None = info[2] or None
         #: Optional features of the format that it may use: "Base", "Own" (it predicts parts of itself), "Quantised",
         #: "Zeros" (zeros apart), "Matrix" (predictions by rows and columns),

@@ -165,7 +165,7 @@ class Writer:
         try:
             found = os.stat(target if is_path else target.fileno())
         except (OSError, AttributeError, ValueError, TypeError):
-            return  # it does not exist yet, or is no file of the system
+            return  # it does not exist yet, or is not a file of the system
         path = os.fsdecode(target) if is_path else "the target"
         if self._base is not None and (found.st_dev, found.st_ino) in self._base._chain_files:
             raise ValueError(f"{printable(path)} is the base, or what the base needs: both would be lost; write to another path")

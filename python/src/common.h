@@ -52,7 +52,7 @@ PyObject *raise_explained(module_state *state, enum lmc_status status, PyObject 
 
 /* A str. Bytes that are no UTF-8 become surrogates, as in os.fsdecode(). */
 PyObject *make_text(const char *text);
-/* The bytes of such a str. NULL and an exception: it is no str, or has a zero byte. */
+/* The bytes of such a str. NULL and an exception: it is not a str, or has a zero byte. */
 PyObject *encode_text(PyObject *text);
 /* A str for messages, escaped as in the command. */
 PyObject *make_printable(const char *text);

@@ -98,7 +98,7 @@ static const struct dcp *find_metadata(inside *in, int is_delta)
 
 void free_views(reader_object *r) { dcp_forget(&r->metadata); }
 
-/* Without the GIL. CONTAINER_OTHER: it is no file of torch.save(). */
+/* Without the GIL. CONTAINER_OTHER: it is not a file of torch.save(). */
 static enum container_result find_views(inside *in, struct container *c)
 {
     reader_object *const r = in->reader;

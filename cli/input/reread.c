@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "second_look.h"
+#include "reread.h"
 
 #include "options.h"
 #include "archive.h"
@@ -7,8 +7,7 @@
 #include "../sys/io.h"
 #include "../sys/temporary.h"
 
-void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
-                      const struct options *o)
+void init_reread(struct reread *l, struct source *s, const lmc_base *base, const struct options *o)
 {
     memset(l, 0, sizeof *l);
     l->source = s;
@@ -18,14 +17,14 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
 
 static enum lmc_status read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
-    return read_second_look((struct second_look *)user, number, offset, dst, size);
+    return read_again((struct reread *)user, number, offset, dst, size);
 }
 
 /* -- what makes a snapshot of a directory restorable -- */
 
 static enum lmc_status look_begin(void *user, const lmc_file *file, size_t number)
 {
-    struct second_look *l = (struct second_look *)user;
+    struct reread *l = (struct reread *)user;
     uint64_t depth = file->kind == LMC_FILE_DIRECTORY;
     add_seen_file(&l->seen, file);
     l->is_tree = *file->path || file->kind == LMC_FILE_DIRECTORY;
@@ -37,7 +36,7 @@ static enum lmc_status look_begin(void *user, const lmc_file *file, size_t numbe
 
 static enum lmc_status look_end(void *user, const lmc_file *file, size_t number)
 {
-    struct second_look *l = (struct second_look *)user;
+    struct reread *l = (struct reread *)user;
     struct seen_file *seen = &l->seen.list[number];
     seen->size = file->size;
     seen->crc = file->crc;
@@ -47,7 +46,7 @@ static enum lmc_status look_end(void *user, const lmc_file *file, size_t number)
 
 static enum lmc_status look_at_metadata(void *user, const char *key, const void *value, size_t size)
 {
-    struct second_look *l = (struct second_look *)user;
+    struct reread *l = (struct reread *)user;
     if (l->is_tree && strcmp(key, LINKS_KEY) == 0 &&
         (decode_links(&l->links, value, size) != 0 ||
          match_links(l->links.list, l->links.n, l->seen.list, l->seen.n) != 0)) {
@@ -75,7 +74,7 @@ int check_links_of_tree(const struct links *l, const char *name, const struct op
 }
 
 /* Restoring has reported this already, before the files were made. */
-static int check_limits(struct second_look *l)
+static int check_limits(struct reread *l)
 {
     const char *const name = l->source->name;
     const uint64_t most = most_files(l->o), deepest = most_levels(l->o);
@@ -93,8 +92,7 @@ static int check_limits(struct second_look *l)
     return check_links_of_tree(&l->links, name, l->o);
 }
 
-enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
-                               uint8_t *fingerprint)
+enum lmc_status restore_source(struct reread *l, lmc_restore_options *options, uint8_t *fingerprint)
 {
     const lmc_stream stream = {read_stream, l->source, {0, 0}};
     l->theirs = *options;
@@ -122,7 +120,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     return l->code == CODE_OK ? status : LMC_ERR_WRITE;
 }
 
-int check_has_hashes(const struct second_look *l)
+int check_has_hashes(const struct reread *l)
 {
     if (!l->o->hashes || l->has_hashes) return CODE_OK;
     return fail(CODE_ERROR, l->source->name,
@@ -176,7 +174,7 @@ int spool_source(struct source *s, const char *beside)
     return code;
 }
 
-int keep_source(struct second_look *l)
+int keep_source(struct reread *l)
 {
     struct source *s = l->source;
     if (S_ISREG(s->st.st_mode) || !may_repeat(s)) return CODE_OK;
@@ -187,7 +185,7 @@ int keep_source(struct second_look *l)
     return code;
 }
 
-static int open_second_look(struct second_look *l)
+static int open_reread(struct reread *l)
 {
     if (!S_ISREG(l->source->st.st_mode))
         return fail(
@@ -199,11 +197,10 @@ static int open_second_look(struct second_look *l)
     return code == CODE_OK ? read_archive_index(&l->archive, l->base) : code;
 }
 
-enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst,
-                                 size_t size)
+enum lmc_status read_again(struct reread *l, size_t number, uint64_t offset, void *dst, size_t size)
 {
     int *code = &l->o->bases->code;
-    if (!l->is_open) *code = open_second_look(l);
+    if (!l->is_open) *code = open_reread(l);
     if (*code != CODE_OK) return LMC_ERR_READ;
     lmc_base by_reader = lmc_reader_base(l->archive.reader); /* keeps its windows between calls */
     enum lmc_status status = by_reader.read(by_reader.user, number, offset, dst, size);
@@ -212,20 +209,20 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
     return *code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
-void close_second_look(struct second_look *l)
+void close_reread(struct reread *l)
 {
     if (l->is_open) close_archive(&l->archive);
     free_links(&l->links);
     free_seen_files(&l->seen);
 }
 
-int fail_restore(const struct second_look *l, enum lmc_status status)
+int fail_restore(const struct reread *l, enum lmc_status status)
 {
     const struct source *s = l->source;
     char where[DAMAGE_TEXT];
     if (l->code != CODE_OK) return l->code;
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
-    if (status == LMC_ERR_READ) /* of a base or a second look; it was reported */
+    if (status == LMC_ERR_READ) /* of a base or of the source again; it was reported */
         return l->o->bases->code;
     if (s->head_ended && s->head_size == 0) return fail(CODE_CORRUPT, s->name, "is empty");
     *where = 0;
@@ -244,10 +241,10 @@ static int check_whole(const char *path, const lmc_base *base, int lacks_base,
                        const struct options *o)
 {
     struct source s;
-    struct second_look l;
+    struct reread l;
     lmc_restore_options options = LMC_RESTORE_OPTIONS();
     int code = open_checked(&s, path, 0);
-    init_second_look(&l, &s, base, o);
+    init_reread(&l, &s, base, o);
     l.lacks_base = lacks_base;
     if (code == CODE_OK) {
         progress_start(s.name, s.size);
@@ -257,7 +254,7 @@ static int check_whole(const char *path, const lmc_base *base, int lacks_base,
         if (s.fd == STDIN_FILENO && lseek(s.fd, (off_t)s.start, SEEK_SET) < 0 && code == CODE_OK)
             code = fail_errno(s.name, errno, "cannot read it again");
     }
-    close_second_look(&l);
+    close_reread(&l);
     close_source(&s);
     return code;
 }

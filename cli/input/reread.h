@@ -1,4 +1,4 @@
-/* second_look.h - reading a snapshot from front to back: for restoring it, or only checking it
+/* reread.h - reading a snapshot from front to back: for restoring it, or only checking it
  * SPDX-License-Identifier: MIT
  *
  * Whatever restores, tests, verifies or compares a whole snapshot does it by restore_source(). So
@@ -19,7 +19,7 @@ struct listing;
 struct options;
 struct source;
 
-struct second_look {
+struct reread {
     struct source *source; /* must be a regular file to be read again */
     const lmc_base *base;
     const struct options *o;
@@ -38,38 +38,37 @@ struct second_look {
 };
 
 /* s: open; base: what it is coded against (NULL: nothing). */
-void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
-                      const struct options *o);
+void init_reread(struct reread *l, struct source *s, const lmc_base *base, const struct options *o);
 
 /* Copies a pipe to a scratch file, which replaces it (see open_scratch). Errors are reported. */
 int spool_source(struct source *s, const char *beside);
 
 /* The same, but only for a pipe whose header tells that the snapshot may repeat something. */
-int keep_source(struct second_look *l);
+int keep_source(struct reread *l);
 
 /* Restores the source from front to back, and checks all that makes a snapshot of a directory
  * restorable: its links, --max-files and --max-depth; with --hash also the SHA-256. options has the
  * caller's callbacks; the rest is filled in, also read_back if that is NULL. `user` will be l, so
  * the caller's own struct must begin with it. fingerprint: of the snapshot; or NULL. With
  * lacks_base, LMC_OK means that no payload is damaged. */
-enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
+enum lmc_status restore_source(struct reread *l, lmc_restore_options *options,
                                uint8_t *fingerprint);
 
 /* Applies the limits of files to links: a small hostile snapshot may hold many links, deep down. */
 int check_links_of_tree(const struct links *l, const char *name, const struct options *o);
 
 /* Implements the read_back of lmc_restore_options. */
-enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t offset, void *dst,
-                                 size_t size);
+enum lmc_status read_again(struct reread *l, size_t number, uint64_t offset, void *dst,
+                           size_t size);
 
-void close_second_look(struct second_look *l);
+void close_reread(struct reread *l);
 
 /* Reports why restore_source() has failed, unless a callback for writing has: for damage, also in
- * which file and tensor it is. To be called before close_second_look(). */
-int fail_restore(const struct second_look *l, enum lmc_status status);
+ * which file and tensor it is. To be called before close_reread(). */
+int fail_restore(const struct reread *l, enum lmc_status status);
 
 /* With --hash: reports that an intact snapshot has no hashes. */
-int check_has_hashes(const struct second_look *l);
+int check_has_hashes(const struct reread *l);
 
 /* Checks a delta, a regular file, as far as possible without its base: all but the decoded bytes.
  * Reports what is damaged, and where. */
