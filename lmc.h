@@ -8978,14 +8978,14 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
- * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6, the symbols would not fit in the one vector of unflatten. */
+/* The bit planes D of a *flat* node (spec 6.2, case 4), or 0. Its 2^D leaves are all D levels below
+ * it: as leaves are sorted and fill its share, all are if the first is. None is the escape. D = 1
+ * is an ordinary mask, which may be nested. Above 6 symbols would not fit in unflatten's vector. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
-    const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
-    return node.end_leaf <= tree->escape && tree->length[node.end_leaf - 1] == length &&
-                   flat_depth >= 2 && flat_depth <= LMC__MAX_FLAT
+    const unsigned flat_depth = tree->length[node.first_leaf] - node.depth;
+    return node.end_leaf <= tree->escape && flat_depth >= 2 && flat_depth <= LMC__MAX_FLAT &&
+                   node.end_leaf - node.first_leaf == 1u << flat_depth
                ? flat_depth
                : 0;
 }

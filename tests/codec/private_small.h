@@ -21,6 +21,7 @@ typedef struct small {
     size_t n, width;       /* of elements; for lists width is 1 */
     const uint8_t *header; /* of a block; NULL: the payload is a list */
     lmc_block_info info;   /* of a block */
+    size_t flat_at;        /* where a list's flat node is; 0: it has none */
     uint64_t n_payloads, n_decoded;
 } small;
 
@@ -54,6 +55,7 @@ static enum lmc_status small_decode(small *s, int t, size_t *used, uint32_t *crc
 static size_t small_compare(small *s)
 {
     enum lmc_status status = LMC_OK, other;
+    const size_t first = s->flat_at + (s->n + 7) / 8; /* the end of a flat node's first plane */
     size_t used = 0, other_used;
     uint32_t crc = 0, other_crc;
     int t;
@@ -73,7 +75,11 @@ static size_t small_compare(small *s)
     t_passed--;
     s->n_payloads++;
     s->n_decoded += status == LMC_OK;
-    return status == LMC_OK ? s->size : used;
+    if (status == LMC_OK) return s->size;
+    /* All planes of a flat node are taken at once, but the tail of the first may decide. */
+    if (s->flat_at && used > first && (s->n & 7) && s->payload[first - 1] >> (s->n & 7))
+        used = first;
+    return used;
 }
 
 /* All payloads that begin with the first `fixed` bytes at s->in's end. */
@@ -127,7 +133,8 @@ static void small_set_size(small *s, size_t size)
     s->payload = t_tail(&s->in, size);
 }
 
-/* All payloads of at most `most` bytes, of blocks of n elements, with all headers of blocks. */
+/* All payloads of at most `most` bytes, of blocks of n elements, with all headers of blocks; with
+ * two classes or more, of at most 2 bytes: nearly all thresholds and natural planes are valid. */
 static void small_blocks(small *s, size_t n, size_t most)
 {
     uint8_t header[LMC_BLOCK_HEADER_SIZE] = {LMC__BLOCK_SYNC};
@@ -138,6 +145,7 @@ static void small_blocks(small *s, size_t n, size_t most)
         for (coding = 0; coding < 256; coding++)
             for (grouping = 0; grouping < 256; grouping++)
                 for (size = 0; size <= most; size++) {
+                    if ((grouping & 15) && size > 2) break;
                     header[1] = (uint8_t)width;
                     header[2] = (uint8_t)coding;
                     header[3] = (uint8_t)grouping;
@@ -149,6 +157,7 @@ static void small_blocks(small *s, size_t n, size_t most)
                            width, coding, grouping, (unsigned)size);
                     s->width = width;
                     s->header = header;
+                    s->flat_at = 0;
                     small_set_size(s, size);
                     small_enumerate(s, 0);
                 }
@@ -184,6 +193,7 @@ static void small_trees_of(small *s, size_t n, const char *lengths, int with_esc
             for (i = 0; i < n_leaves; i++)
                 header[3 + i / 2] = (uint8_t)(header[3 + i / 2] | length_of[i] << 4 * (i & 1));
             if (n_leaves - has_escape < 1) continue;
+            s->flat_at = !has_escape && lengths[0] == '2' ? header_size : 0;
             for (size = 0; size <= 3 * ((n + 7) / 8) + (has_escape ? 1 : 0); size++) {
                 t_note("trees %s, order %u, n %u, %u bytes", lengths, order, (unsigned)n, size);
                 small_set_size(s, header_size + size);
@@ -213,8 +223,9 @@ void t_test_small(void)
     small_open(&s);
     for (i = 0; i < 9 * 8; i++) s.prediction[i] = (uint8_t)(37 * i + 11);
     for (n = 1; n <= 9; n++) small_blocks(&s, n, most);
-    printf("all payloads of at most %u bytes of blocks of 1 to 9 elements: %.0f, %.0f are valid\n",
-           (unsigned)most, (double)s.n_payloads, (double)s.n_decoded);
+    printf("all payloads of at most %u bytes of blocks of 1 to 9 elements (%u with classes): %.0f, "
+           "%.0f are valid\n",
+           (unsigned)most, (unsigned)lmc__min(most, 2u), (double)s.n_payloads, (double)s.n_decoded);
     s.n_payloads = s.n_decoded = 0;
     for (n = 1; n <= longest; n++)
         for (i = 0; i < sizeof trees / sizeof *trees; i++)
