@@ -189,7 +189,7 @@ def rows_of(table, title, goals, shapes, d, threads, command):
         plain = ["-q", "-f", f"-T{threads}"]
         table.row(f"lmc --hash, {title}", lambda: run(command, *plain, "--hash", "-o", path["x.lmc"], path["a.st"]), "without",
                   lambda: run(command, *plain, "-o", path["x.lmc"], path["a.st"]), "2")
-        table.row(f"lmc diff, {title}", lambda: run(command, "diff", path["a.lmc"], path["b.lmc"]), "lmc --base",
+        table.row(f"lmc diff, {title}", lambda: run(command, "diff", f"-T{threads}", path["a.lmc"], path["b.lmc"]), "lmc --base",
                   lambda: run(command, *plain, "--base", path["a.lmc"], "-o", path["x.lmc"], path["b.st"]), "0.8")
 
 

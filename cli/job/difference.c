@@ -8,8 +8,15 @@
 #include "../input/base.h"
 #include "../input/options.h"
 
-/* Bytes that are compared and coded by one call: a multiple of every block size. */
-#define DIFF_PIECE ((size_t)16 << 20)
+/* Bytes that are compared and coded by one call. They are few, to stay in the cache between these, but whole blocks of
+ * deltas for elements of up to 8 bytes. */
+#define DIFF_PIECE ((size_t)2 << 20)
+
+/* Of so many pieces of a tensor one is coded alone, too. */
+#define DIFF_DIRECT 4
+
+/* Tensors of at most so many bytes are coded together, as in a snapshot. */
+#define DIFF_SMALL (DIFF_PIECE / 8)
 
 const char *const diff_names[DIFF_KINDS] = {"same",    "changed", "reshaped",
                                             "retyped", "added",   "removed"};
@@ -153,19 +160,26 @@ static int read_item(const struct base *b, const struct diff_item *item, uint64_
     return b->source.read(b->source.user, item->file_number, item->offset + at, dst, size) == 0;
 }
 
+/* Whether A has something that predicts it. */
+static int has_old(const struct diff_row *row)
+{
+    return row->old || row->n_parts;
+}
+
 /* Reads what predicts bytes of the row: of A. What no part has is predicted by zeros. */
-static int read_old(struct diff *d, const struct diff_row *row, uint64_t at, size_t size)
+static int read_old(struct diff *d, const struct diff_row *row, uint64_t at, unsigned char *dst,
+                    size_t size)
 {
     uint64_t start = 0, end;
-    if (row->old) return read_item(d->a, row->old, at, d->old_piece, size);
-    memset(d->old_piece, 0, size);
+    if (row->old) return read_item(d->a, row->old, at, dst, size);
+    memset(dst, 0, size);
     for (const lmc_base_part *p = row->parts; p < row->parts + row->n_parts; p++, start = end) {
         const uint64_t from = start > at ? start : at,
                        to = start + p->size < at + size ? start + p->size : at + size;
         end = start + p->size;
         if (p->name && from < to &&
             !read_item(d->a, find_item(&d->old_items, p->path, p->name), p->offset + from - start,
-                       d->old_piece + (from - at), (size_t)(to - from)))
+                       dst + (from - at), (size_t)(to - from)))
             return 0;
     }
     return 1;
@@ -180,37 +194,115 @@ static int read_twin(struct diff *d, const struct diff_row *row, uint64_t at, si
            lmc_conversion_apply(d->old_piece, d->old_piece, size / 2, row->conversion) == LMC_OK;
 }
 
-/* scan: NULL, or gets the counts of this item's elements. */
-static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
+static lmc_tensor_options options_of(const struct diff *d, const struct diff_item *item)
 {
-    const struct diff_item *item = row->item;
-    const int has_old = row->old || row->n_parts;
     lmc_tensor_options options = LMC_TENSOR_OPTIONS(lmc_dtype_find(item->dtype));
     options.level = d->o->level;
     options.parallel = &d->o->parallel;
+    return options;
+}
+
+static void begin_row(struct diff_row *row, unsigned width)
+{
+    row->n = row->item->size / width;
+    row->n_changed = has_old(row) ? 0 : row->n;
+}
+
+/* scan: NULL, or gets the counts of this item's elements; then all of it is coded alone. */
+static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
+{
+    const struct diff_item *item = row->item;
+    const int is_delta = has_old(row) || row->twin;
+    lmc_tensor_options options = options_of(d, item);
     unsigned width = lmc_dtype_width(options.dtype);
-    row->n = item->size / width;
-    row->n_changed = has_old ? 0 : row->n;
+    uint64_t n_direct = 0; /* bytes that were coded alone */
+    begin_row(row, width);
     if (scan) scan_begin(scan, options.dtype);
-    for (uint64_t at = 0; at < item->size; at += DIFF_PIECE) {
+    for (uint64_t at = 0, i = 0; at < item->size; at += DIFF_PIECE, i++) {
         size_t size = (size_t)(item->size - at < DIFF_PIECE ? item->size - at : DIFF_PIECE);
+        int code = CODE_OK;
         if (!read_item(d->b, item, at, d->new_piece, size) ||
-            (has_old && !read_old(d, row, at, size)))
+            (has_old(row) && !read_old(d, row, at, d->old_piece, size)))
             return d->o->bases->code;
         if (scan) scan_piece(scan, d->new_piece, size);
-        if (has_old && row->kind != DIFF_SAME) {
+        if (has_old(row) && row->kind != DIFF_SAME) {
             row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
             if (scan) scan_signs(scan, d->old_piece, d->new_piece, size);
         }
         if (row->twin && !read_twin(d, row, at, size)) return d->o->bases->code;
-        int code = code_piece(d, &options, NULL, size, &row->direct);
-        if (code == CODE_OK && (has_old || row->twin))
+        if (!is_delta || scan || i % DIFF_DIRECT == 0) {
+            code = code_piece(d, &options, NULL, size, &row->direct);
+            n_direct += size;
+        }
+        if (code == CODE_OK && is_delta)
             code = code_piece(d, &options, d->old_piece, size, &row->delta);
         if (code != CODE_OK) return code;
         progress_add(size);
     }
-    if (!has_old && !row->twin) row->delta = row->direct;
+    if (n_direct < item->size)
+        row->direct = (uint64_t)((double)row->direct * (double)item->size / (double)n_direct);
+    if (!is_delta) row->delta = row->direct;
     return CODE_OK;
+}
+
+/* Whether it can be coded together with its neighbours. */
+static int is_small(const struct diff_row *row)
+{
+    return has_old(row) && !row->twin && row->item->size <= DIFF_SMALL;
+}
+
+/* The number of rows, of n, that are coded together with the first one. */
+static size_t count_together(struct diff_row *const *rows, size_t n)
+{
+    const enum lmc_dtype dtype = lmc_dtype_find(rows[0]->item->dtype);
+    uint64_t size = 0;
+    size_t i = 0;
+    while (i < n && is_small(rows[i]) && lmc_dtype_find(rows[i]->item->dtype) == dtype &&
+           (size += rows[i]->item->size) <= DIFF_PIECE)
+        i++;
+    return i;
+}
+
+/* Takes a part of what is left: `weight` of all weights that are left. */
+static uint64_t take_share(uint64_t *left, uint64_t weight, uint64_t *weights)
+{
+    const uint64_t part = *weights ? *left * weight / *weights : 0;
+    *left -= part;
+    *weights -= weight;
+    return part;
+}
+
+/* Measures small rows of one dtype as one array. Each gets a part of what the array takes: by its
+ * size alone, and of the delta by what has changed in it. */
+static int measure_together(struct diff *d, struct diff_row *const *rows, size_t n)
+{
+    lmc_tensor_options options = options_of(d, rows[0]->item);
+    const unsigned width = lmc_dtype_width(options.dtype);
+    uint64_t size = 0, n_changed = 0, direct = 0, delta = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct diff_row *const row = rows[i];
+        unsigned char *const from = d->old_piece + size, *const to = d->new_piece + size;
+        const size_t row_size = (size_t)row->item->size;
+        begin_row(row, width);
+        if (!read_item(d->b, row->item, 0, to, row_size) || !read_old(d, row, 0, from, row_size))
+            return d->o->bases->code;
+        if (row->kind != DIFF_SAME) row->n_changed = count_changed(from, to, row_size, width);
+        size += row_size;
+        n_changed += row->n_changed;
+    }
+    if (size == 0) return CODE_OK;
+    int code = code_piece(d, &options, NULL, (size_t)size, &direct);
+    if (code == CODE_OK) code = code_piece(d, &options, d->old_piece, (size_t)size, &delta);
+    progress_add(size);
+    const int by_size = n_changed == 0;
+    for (size_t i = 0; i < n; i++) {
+        struct diff_row *const row = rows[i];
+        uint64_t left = size;
+        row->delta = by_size ? take_share(&delta, row->item->size, &left)
+                             : take_share(&delta, row->n_changed, &n_changed);
+        row->direct = take_share(&direct, row->item->size, &size);
+    }
+    return code;
 }
 
 /* -- matching -- */
@@ -328,7 +420,11 @@ int measure_all(struct diff *d, struct scan *scan,
     d->old_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 2); /* a conversion reads twice */
     d->new_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
-        code = measure_item(d, rows[i], scan);
+        const size_t together = scan ? 0 : count_together(rows + i, n - i);
+        if (together > 1) {
+            code = measure_together(d, rows + i, together);
+            i += together - 1;
+        } else code = measure_item(d, rows[i], scan);
         if (measured) measured(user, (size_t)(rows[i] - d->rows), scan);
     }
     free(d->old_piece);

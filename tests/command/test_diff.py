@@ -68,6 +68,25 @@ class Diff(Case):
         found = {t["name"]: t["changed_elements"] for t in self.diff("x", "y")["tensors"]}
         self.assertEqual(found, {"%s-%d-%d" % (dtype, n, step): len(range(0, n, step)) for dtype, _, n, step in tensors})
 
+    def test_estimates(self):
+        """Small tensors share blocks, as in a snapshot: each was measured in a block of its own. Of large tensors a part is coded alone."""
+        def tensors(step):
+            w = [bf16(n, i) for i, n in enumerate([9000000] + [4000, 800, 30] * 60)]
+            return safetensors([("w%03d" % i, "BF16", [len(x) // 2], moved(x, 2, 0.02 * (i % 4 != 1), i) if step else x) for i, x in enumerate(w)])
+
+        self.write("a", tensors(0))
+        self.write("b", tensors(1))
+        self.lmc("a", "b")
+        self.lmc("b", "-o", "d", "--base", "a.lmc")
+        delta, direct = (os.path.getsize(self.path(x)) for x in ("d", "b.lmc"))
+        o = self.diff("a.lmc", "b")
+        self.assertLess(o["delta_size"], delta)
+        self.assertLess(delta - 20000, o["delta_size"])
+        self.assertLess(abs(direct - o["direct_size"]), direct // 200)
+        for t in o["tensors"]:
+            self.assertEqual(t["delta_size"] > 0, t["changed_elements"] > 0, t)
+            self.assertTrue(t["size"] // 2 < t["direct_size"] <= t["size"], t)
+
     def test_it_is_matched_as_the_delta_is(self):
         """Renamed tensors, tensors that are cut in another way, and twins: diff said 'added', and a size of up to three times the delta's."""
         n = 100000
