@@ -161,10 +161,7 @@ static int read_item(const struct base *b, const struct diff_item *item, uint64_
 }
 
 /* Whether A has something that predicts it. */
-static int has_old(const struct diff_row *row)
-{
-    return row->old || row->n_parts;
-}
+static int has_old(const struct diff_row *row) { return row->old || row->n_parts; }
 
 /* Reads what predicts bytes of the row: of A. What no part has is predicted by zeros. */
 static int read_old(struct diff *d, const struct diff_row *row, uint64_t at, unsigned char *dst,
