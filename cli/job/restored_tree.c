@@ -162,7 +162,7 @@ int begin_tree_file(struct restored_tree *t, const lmc_file *file)
             error = t->outlet.fd < 0 ? errno : 0;
         }
         unlock_temporary();
-        t->outlet.size = 0;
+        t->outlet.size = t->outlet.end = 0;
         t->outlet.is_file = t->outlet.is_kept = 1;
     }
     return error ? fail_made(&t->made, t->target, file->path, error) : CODE_OK;

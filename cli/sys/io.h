@@ -24,6 +24,7 @@ struct outlet {
     int is_kept; /* it will be synced at the end */
     int error;
     uint64_t size;         /* so far, with the waiting bytes */
+    uint64_t end;          /* of what was written to a new file; behind it are holes */
     unsigned char *window; /* or NULL */
     size_t n_waiting;      /* bytes in the window, not yet written */
 };

@@ -495,6 +495,20 @@ class Listed(Case):
         self.assertIn(self.read("log").count(b" opendir "), range(13, 27))
 
 
+    def test_calls_for_each_restored_file(self):
+        """Writing it, mode and time; only a hole at the end needs ftruncate(), which was called for each file."""
+        for i in range(40):
+            self.write("t/%02d" % i, b"%02d" % i * 50)
+        self.write("t/hole", b"x" + bytes((1 << 20) - 1))
+        self.lmc("t")
+        compile_tools()
+        p = subprocess.run([LMC, "-d", "-q", "-o", "u", "t.lmc"], cwd=self.dir, env={**os.environ, "LD_PRELOAD": FAULTS, "FAULTS_LOG": self.path("log")})
+        self.assertEqual(p.returncode, 0)
+        self.assertEqual({name: self.read("t/" + name) for name in os.listdir(self.path("t"))}, {name: self.read("u/" + name) for name in os.listdir(self.path("u"))})
+        counts = [self.read("log").count(b" %s " % call) for call in (b"pwrite", b"fchmod", b"futimens", b"ftruncate")]
+        self.assertTrue(all(41 <= n < 60 for n in counts[:3]) and counts[3] == 1, counts)
+
+
 class Mounted(Place):
     """self.mnt is a file system of another kind, in which `run` is restored from standard input: it ends early, so lmc waits with a file open."""
 
