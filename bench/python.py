@@ -215,7 +215,7 @@ def tiny(table, d, threads, n):
 
 
 class Far(http.server.BaseHTTPRequestHandler):
-    """Serves parts of one file, 30 ms late. A path without a dot: how many requests for parts there were."""
+    """Serves parts of one file, some time late. A path without a dot: how many requests for parts there were."""
 
     protocol_version, disable_nagle_algorithm, requests, data, delay = "HTTP/1.1", True, 0, b"", 0.03
 
@@ -245,14 +245,19 @@ class Far(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def far(only):
-    title = "20 scattered tensors of 300 over HTTP, 30 ms late"
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 128  # with 5 the system drops connections, and tries again after a second
+
+
+def far(only, delay):
+    title = f"20 scattered tensors of 300 over HTTP, {delay * 1e3:.0f} ms late"
     if only not in title:
         return
+    Far.delay = delay
     rng = np.random.default_rng(1)
     arrays = {f"t{i:03}": rng.standard_normal(20000, np.float32) for i in range(300)}
     Far.data = lmc_codec.numpy.save(arrays)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Far)
+    server = Server(("127.0.0.1", 0), Far)
     process = os.fork()  # a server in this process would take turns with the reader
     if process == 0:
         server.serve_forever()
@@ -265,17 +270,21 @@ def far(only):
 
     names = [f"t{i:03}" for i in range(0, 300, 15)]
     try:
-        with lmc_codec.open(f"{url}/x.lmc") as r:
-            opened, start = count(), time.perf_counter()
-            if hasattr(r, "prefetch"):
-                r.prefetch(names)
-            for name in names:
-                assert (r.get(name) == arrays[name]).all()
-            latencies = (time.perf_counter() - start) / Far.delay
-            print(f"\n{title}: {count() - opened} requests and {latencies:.1f} latencies (goal: 2), after {opened} to open it")
+        least = float("inf")
+        gc.disable()  # of all objects of torch it takes longer than the 30 ms
+        for _ in range(5):
+            with lmc_codec.open(f"{url}/x.lmc") as r:
+                opened, start = count(), time.perf_counter()
+                if hasattr(r, "prefetch"):
+                    r.prefetch(names)
+                for name in names:
+                    assert (r.get(name) == arrays[name]).all()
+                least = min(least, (time.perf_counter() - start) / Far.delay)
+        print(f"\n{title}: {count() - opened} requests and {least:.1f} latencies (goal: 2; least of 5)")
     finally:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+        gc.enable()
 
 
 def main():
@@ -297,7 +306,8 @@ def main():
         rows_of(table, "41 tensors", ("0.5", "", "", "1.4", "1.0"), large(args.small), d, args.threads, command)
         rows_of(table, "3,000 tensors", ("0.6", "1.5", "2.0", "", "1.2"), many(args.small), d, args.threads, command)
         tiny(table, d, args.threads, 1000 if args.small else 100_000)
-    far(args.only)
+    for delay in (0.03, 0.3):
+        far(args.only, delay)
     print(f"\nload {os.getloadavg()[0]:.1f}")
 
 
