@@ -8,8 +8,8 @@
 #include "../input/base.h"
 #include "../input/options.h"
 
-/* Bytes that are compared and coded by one call. They are few, to stay in the cache between these, but whole blocks of
- * deltas for elements of up to 8 bytes. */
+/* Bytes that are compared and coded by one call. They are few, to stay in the cache between these,
+ * but whole blocks of deltas for elements of up to 8 bytes. */
 #define DIFF_PIECE ((size_t)2 << 20)
 
 /* Of so many pieces of a tensor one is coded alone, too. */
