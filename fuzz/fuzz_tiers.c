@@ -16,44 +16,6 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
     return LMC_OK;
 }
 
-/* Makes a matrix of the input: the top bits of an element are near the sum of a byte for its row
- * and one for its column, as those of second moments are. Encodes and decodes it on each tier. */
-static void try_matrix(uint8_t *input, size_t size, enum lmc_dtype dtype, enum lmc_level level,
-                       size_t row_size, const uint8_t *scales, size_t n_scales, int at_start)
-{
-    const size_t width = lmc_dtype_width(dtype);
-    lmc_tensor_options options = LMC_TENSOR_OPTIONS(dtype);
-    size_t i, cap, ws_size, made[FUZZ_MAX_TIERS];
-    uint8_t *ws;
-    unsigned tier;
-    for (i = 0; i < size / width && width > 1; i++) {
-        uint8_t *const top = input + i * width + width - 2;
-        const unsigned sum = 0x300u + scales[i / row_size % n_scales] / 4u +
-                             scales[i % row_size * 7 % n_scales] / 4u;
-        top[0] = (uint8_t)(sum << 4 | (top[0] & 15u));
-        top[1] = (uint8_t)(sum >> 4);
-    }
-    options.level = level;
-    options.row_size = row_size;
-    ws_size = lmc_tensor_workspace_size(&options);
-    cap = lmc_tensor_bound(size, &options);
-    ws = (uint8_t *)fuzz_realloc(NULL, 0, ws_size);
-    FUZZ_CHECK(ws && cap <= code_guard[0].cap);
-    for (tier = 0; tier < fuzz_count_tiers(); tier++) {
-        uint8_t *const code = fuzz_place(&code_guard[tier], cap, at_start);
-        uint8_t *const output = fuzz_place(&output_guard[tier], size, at_start);
-        fuzz_set_tier(tier);
-        FUZZ_CHECK(lmc_tensor_encode(code, cap, &made[tier], input, size, &options, ws, ws_size) ==
-                   LMC_OK);
-        FUZZ_CHECK(made[tier] == made[0] &&
-                   memcmp(code, fuzz_place(&code_guard[0], cap, at_start), made[0]) == 0);
-        FUZZ_CHECK(lmc_tensor_decode(output, size, code, made[tier], &options, ws, ws_size) ==
-                   LMC_OK);
-        FUZZ_CHECK(memcmp(output, input, size) == 0);
-    }
-    fuzz_realloc(ws, ws_size, 0);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_input in = {data, size};
@@ -68,8 +30,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const unsigned n_tiers = fuzz_count_tiers(), repeats = fuzz_bits(&p, 4),
                    q_bits = fuzz_bits(&p, 3), measure = fuzz_bits(&p, 2), role = fuzz_bits(&p, 2);
     const unsigned bound = fuzz_bits(&p, 4), group = fuzz_bits(&p, 8);
-    const int is_matrix = fuzz_bits(&p, 2) == 3;
-    const size_t row_size = 1 + fuzz_bits(&p, 9);
     enum lmc_status status[FUZZ_MAX_TIERS] = {LMC_OK};
     size_t made[FUZZ_MAX_TIERS] = {0}, cap, base_size, block_size;
     lmc_quantizer *first_quantizer = NULL;
@@ -221,11 +181,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (i != 0) lmc_quantizer_free(quantizer);
         }
         lmc_quantizer_free(first_quantizer);
-        FUZZ_END();
-        return 0;
-    }
-    if (is_matrix && !has_base) {
-        try_matrix(input, size, dtype, level, row_size, in.data, in.size, at_start);
         FUZZ_END();
         return 0;
     }

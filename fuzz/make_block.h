@@ -561,8 +561,8 @@ static void make_block(struct maker *m, struct made_block *b)
     if (!planes) abort();
     m->state = 0x9E3779B97F4A7C15u ^ (uint64_t)make_choice(m) << 32 ^ (uint64_t)make_choice(m) << 8;
     b->width = 1u << (shape & 3);
-    b->is_predicted = shape >> 2 & 1;
-    b->layout = b->is_predicted || shape < 160 ? 1 : shape < 208 && (shape & 3) % 3 ? 5 : 4;
+    b->is_predicted = shape < 160 && shape >> 2 & 1;
+    b->layout = b->is_predicted || shape < 64 ? 1 : shape < 224 && (shape & 3) % 3 ? 5 : 4;
     b->order = b->layout == 5                      ? 0
                : b->is_predicted || b->layout == 4 ? 1 + (shape >> 3 & 1)
                                                    : (shape >> 3) % 3;
@@ -575,7 +575,7 @@ static void make_block(struct maker *m, struct made_block *b)
         const unsigned natural = is_sparse || n_classes == 1 ? 0 : make_choice(m) % b->width;
         b->grouping = (n_classes - 1) | is_sparse << 4 | natural << 5;
     }
-    if (!b->is_predicted && b->layout == 1 && grouping >= 160) b->layout = 3;
+    if (!b->is_predicted && b->layout == 1 && grouping >= 64) b->layout = 3;
     if (b->layout == 3) b->n = (b->n + 7) / 8 * 8;
     if (b->layout == 5) make_codes(m, b);
     if (b->layout == 5) {

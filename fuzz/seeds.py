@@ -242,6 +242,10 @@ def decode():
     return seeds_command.decisions(240, 2)
 
 
+def codings():
+    return (seed + bytes(16 - len(seed) % 16) if len(seed) < 24 else seed for seed in seeds_command.decisions(240, 3))
+
+
 def quantised():
     for number, (_, data) in enumerate(lmc_files()):
         for _, width, b in blocks(data):
@@ -261,9 +265,6 @@ def tiers():
                     yield b[24:] + struct.pack('<I', number * 8 + 3) + Bits().add(number, 1).add(0, 1).add(number >> 1, 1).add(0, 1).add(0, 1).add(15 * quantises, 4) \
                         .add(0, 1).add(number >> 2, 1).add(dtype, 5).add(number, 4).add(number, 3).add(1 + number % 3, 2).add(number % 3, 2).add(4, 4) \
                         .add(number, 8).bytes(8)
-                for dtype in 14, 15, 18, 20:  # as a matrix of products
-                    yield b[24:] + struct.pack('<I', number * 8 + 3) + Bits().add(number, 1).add(0, 8).add(1, 1).add(number, 1).add(dtype, 5).add(15, 4).add(0, 19) \
-                        .add(3, 2).add(31 + number % 64, 9).bytes(8)
 
 
 def index():
@@ -334,7 +335,7 @@ def work():
 
 def main():
     out = sys.argv[1]
-    makers = {k: v for k, v in globals().items() if k in ('block', 'decode', 'gpu', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'salvage', 'delta', 'work')}
+    makers = {k: v for k, v in globals().items() if k in ('block', 'codings', 'decode', 'gpu', 'tree', 'quantised', 'tiers', 'index', 'snapshot', 'salvage', 'delta', 'work')}
     makers.update(seeds_command.makers)
     for name in sys.argv[2:] or makers:
         os.makedirs(os.path.join(out, name), exist_ok=True)
