@@ -405,12 +405,18 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
+/* F32s in wide rows have blocks as large as those of deltas: of few rows, a block's columns would
+ * take more bits than they save (put_matrix.h). */
+#define LMC__WIDE_ROW_SIZE 4096u
+
 /* Each quantised block has a table, so quantised blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
     unsigned log2_block = w->options.log2_block;
     if (log2_block == 0 && w->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
+    if (log2_block == 0 && w->dtype == LMC_F32 && w->row_size >= LMC__WIDE_ROW_SIZE)
+        log2_block = LMC__WIDE_DELTA_LOG2_BLOCK;
     return lmc__get_block_size(w->dtype, lmc__limit_log2_block(w->dtype, log2_block),
                                has_prediction);
 }

@@ -130,6 +130,16 @@ class Bases(Case):
             self.lmc("-d", name, "-o", name + ".out")
             self.assertEqual(self.read(name + ".out"), self.read("v.safetensors"))
 
+    def test_wide_rows(self):
+        """A usual block has 8 rows of 8,000 elements: too few for what the numbers of the columns take."""
+        r = random.Random(6)
+        rows, columns = ([r.uniform(-7, 7) for _ in range(n)] for n in (32, 8000))
+        v = struct.pack("<256000f", *(2 ** (a + b + r.uniform(-0.5, 0.5)) for a in rows for b in columns))
+        self.write("v.safetensors", safetensors([("v", "F32", [32, 8000], v)]))
+        self.lmc("v.safetensors")
+        self.lmc("v.safetensors", "--no-matrix", "-o", "old_readers.lmc")
+        self.assertLess(len(self.read("v.safetensors.lmc")), 0.95 * len(self.read("old_readers.lmc")))
+
     def test_no_codes(self):
         """Elements that were quantised are codes and scales, unless readers lack that."""
         r = random.Random(5)
