@@ -229,9 +229,10 @@ void t_test_small(void)
     s.n_payloads = s.n_decoded = 0;
     for (n = 1; n <= longest; n++)
         for (i = 0; i < sizeof trees / sizeof *trees; i++)
-            small_trees_of(&s, n, trees[i], n <= with_escape);
-    printf("all lists of 1 to %u bytes (1 to %u with an escape) and trees of 2 to 4 leaves: %.0f "
-           "payloads, %.0f are valid\n",
+            if (n < 9 || i < 3) small_trees_of(&s, n, trees[i], n <= with_escape);
+    printf("all lists of 1 to %u bytes (1 to %u with an escape, 8 with lengths 1233) and trees of "
+           "2 to "
+           "4 leaves: %.0f payloads, %.0f are valid\n",
            (unsigned)longest, (unsigned)with_escape, (double)s.n_payloads, (double)s.n_decoded);
     small_close(&s);
 }

@@ -16,13 +16,16 @@
  * C library asks for. */
 /*@ requires \valid(dst + (0 .. size - 1)) && \valid_read(src + (0 .. size - 1));
     requires \separated(dst + (0 .. size - 1), src + (0 .. size - 1));
+    terminates \true;
     assigns dst[0 .. size - 1]; */
 static void copy_bytes(uint8_t *dst, const uint8_t *src, size_t size);
 /*@ requires \valid(dst + (0 .. size - 1));
+    terminates \true;
     assigns dst[0 .. size - 1]; */
 static void fill_bytes(uint8_t *dst, int value, size_t size);
 #define memcpy(dst, src, size) copy_bytes((uint8_t *)(dst), (const uint8_t *)(src), size)
 #define memset(dst, value, size) fill_bytes((uint8_t *)(dst), value, size)
+#define __builtin_expect(value, expected) (value) /* WP would take a pointer for a number */
 #endif
 /* Any bytes; any number of [lo, hi]. */
 #define ANY_BYTES(p, size) Frama_C_make_unknown((char *)(p), size)
