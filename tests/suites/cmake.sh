@@ -38,9 +38,29 @@ suite_cmake() {
         try "$d/outside/$target/outside"
     done
     packages_cmake "$d"
+    parts_cmake "$d"
     # as a part of another project it builds nothing that was not asked for
     try "$cmake" -S "$d/outside" -B "$d/outside/sub" -DLMC_SOURCE="$PWD" >"$d/log" 2>&1
     try test "$("$cmake" --build "$d/outside/sub" --target help | grep -c 'lmc_command')" = 0
+}
+
+# parts_cmake DIR: in a clone, what an older lmc.h has left in include/ is made again, before the
+# build and when lmc.h changes after it.
+parts_cmake() {
+    local d=$1/clone
+    rm -rf "$d" && mkdir -p "$d"
+    cp -R CMakeLists.txt lmc.h include src tools "$d"
+    echo old >"$d/include/lmc_read.h"
+    rm -f "$d/include/lmc_decode.h"
+    try "$cmake" -S "$d" -B "$d/build" -DLMC_BUILD_COMMAND=OFF -DLMC_BUILD_COMPILED=OFF \
+        -DCMAKE_INSTALL_PREFIX="$d/root" >"$1/log" 2>&1 || { cat "$1/log"; return; }
+    try "$cmake" --install "$d/build" >"$1/log"
+    try cmp include/lmc_read.h "$d/root/include/lmc_read.h"
+    try cmp include/lmc_decode.h "$d/root/include/lmc_decode.h"
+    echo old >"$d/include/lmc_read.h"
+    touch -d '1 hour' "$d/lmc.h"
+    try "$cmake" --build "$d/build" >"$1/log" 2>&1
+    try cmp include/lmc_read.h "$d/include/lmc_read.h"
 }
 
 # packages_cmake DIR: tools/packaging, with what suite_cmake has installed to DIR/root.
