@@ -354,7 +354,7 @@ class Series:
 
     def _rotate(self, keep: int, protected: tuple[str, ...]) -> None:
         names = self.names()
-        stay = {*protected, *names[-1:], *_List(self.directory).names(KEPT)[-1:]}
+        stay = {*protected, *names[-1:], *(_List(self.directory).names(KEPT)[-1:] if names else [])}
         marks = bytes(3 if name in stay else 1 for name in names)
         self._forget(names[i] for i, stays in _lmc.sort_series("\n".join(names), marks, keep) if not stays)
 

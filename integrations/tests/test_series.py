@@ -84,6 +84,7 @@ def test_rotation(tmp_path):
     command("series", tmp_path, "verify")
     assert sum(kind == "anchor" for _, kind, _ in listed(tmp_path).values()) in (2, 3)
     few = Series(tmp_path / "few", keep=3)
+    few.rotate()  # before there is a directory
     for n in range(5):
         few.save(f"{n}", state_of(n))
         few.rotate()
