@@ -33,7 +33,8 @@ class LMC(ConanFile):
 
     def export_sources(self):
         headers = ('lmc.h', 'include/*.h')
-        for name in (*headers, 'CMakeLists.txt', 'LICENSE', 'tools/packaging/lmc.pc.in'):
+        makers = ('src/*', 'tools/amalgamate.py')  # of headers that are not in git
+        for name in (*headers, *makers, 'CMakeLists.txt', 'LICENSE', 'tools/packaging/lmc.pc.in'):
             copy(self, name, self._top(), self.export_sources_folder)
 
     def layout(self):

@@ -17,6 +17,8 @@ class Test(ConanFile):
 
     def build(self):
         cmake = CMake(self)
+        include = self.dependencies['lmc'].cpp_info.includedir
+        assert os.path.exists(os.path.join(include, 'lmc_read.h')), 'a header is missing'
         cmake.configure()
         cmake.build()
 
