@@ -215,7 +215,7 @@ def test_what_is_replaced_stays_older(tmp_path, monkeypatch, has_links):
 
 
 def test_what_is_refused(tmp_path):
-    for wrong in ("", ".x", "-x", "a/b", "a\\b", "a\nb", "x" * 201):
+    for wrong in ("", ".x", "-x", "a/b", "a\\b", "a\nb", "x" * 201, "\ud800", "\udc80"):
         with pytest.raises(ValueError, match="cannot name a snapshot"):
             Series(tmp_path).save(wrong, {})
     with pytest.raises(ValueError, match="1 or more"):

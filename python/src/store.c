@@ -41,7 +41,7 @@ PyObject *series_text(PyObject *module, PyObject *args)
 /* (name, a str) -> whether a snapshot of a series can have it */
 PyObject *is_snapshot_name(PyObject *module, PyObject *name)
 {
-    PyObject *const bytes = PyUnicode_AsEncodedString(name, "utf-8", "surrogateescape");
+    PyObject *const bytes = PyUnicode_AsEncodedString(name, "utf-8", "surrogatepass");
     char *text;
     int is_name;
     (void)module;

@@ -167,7 +167,7 @@ CASES = {  # what is called, what it raises
     "probe": (lambda: _lmc.probe(DELTA, 0, None), None),
     "list of a series": (lambda: _lmc.series_text(b'{"lmc_series": 1, "every": 1, "snapshots": []}', False), None),
     "list that is none": (lambda: _lmc.series_text(b'{"lmc_series": 1, "every": 1, "snapshots": [{}]}', False), ValueError),
-    "name of a snapshot": (lambda: [_lmc.is_snapshot_name(x) for x in ("a", ".", "\0", "\udc80")], None),
+    "name of a snapshot": (lambda: [_lmc.is_snapshot_name(x) for x in ("a", ".", "\0", "\udc80", "\ud800")], None),
     "name that is no str": (lambda: _lmc.is_snapshot_name(7), TypeError),
     "steps": (lambda: _lmc.sort_series("a\nb", b"\3\0", 1), None),
     "steps of too few names": (lambda: _lmc.sort_series("a", b"\1\1\1", 1), None),
