@@ -59,7 +59,7 @@ class Readme(unittest.TestCase):
 
     def test_c(self):
         (text,) = blocks("c")
-        self.assertTrue(text.startswith("/* main.c */"))
+        self.assertTrue(text.startswith("/* main.c: cc -O2 main.c */"))
         self.assertIn("lmc_decompress(", text)
         self.assertLessEqual(text.count("\n"), 20)
         for compiler in COMPILERS:

@@ -38,11 +38,13 @@ class Recipes(unittest.TestCase):
                     with open(os.path.join(directory, name), "w", encoding="utf-8") as f:
                         f.write(text)
                     program = "./" + name.split(".")[0]
+                    whole = "#define LMC_IMPLEMENTATION" in text  # needs nothing but lmc.h
+                    macros = [] if whole else ["-DLMC_PTHREADS", "-DLMC_POSIX"]
                     plus = PLUS.get(compiler, compiler.replace("clang", "clang++"))
                     builds = [[compiler, "-std=c99"], [plus, "-std=c++11", "-x", "c++"]][name.endswith(".cpp"):]
                     for build in builds:
                         with self.subTest(name=name, build=build):
-                            subprocess.run([*build, "-O1", "-DLMC_PTHREADS", "-DLMC_POSIX", *WARNINGS, name, *(["-x", "none"] if "c++" in build else []), library, "-o", program, "-pthread", "-lm"], cwd=directory, check=True)
+                            subprocess.run([*build, "-O1", *macros, *WARNINGS, name, *(["-x", "none"] if "c++" in build else []), *([] if whole else [library]), "-o", program, "-pthread", "-lm"], cwd=directory, check=True)
                             run = subprocess.run([program], cwd=directory, capture_output=True, text=True)
                             self.assertEqual((run.returncode, run.stderr), (0, ""), name)
 
