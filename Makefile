@@ -229,9 +229,9 @@ build/steps: bench/steps.c bench/measure.h bench/data.h tests/codec/t_data.h lmc
 	@mkdir -p build
 	$(MEASURED) bench/steps.c -o $@ $(LDFLAGS) -lm
 
-build/quantise: bench/quantise.c bench/measure.h bench/data.h tests/codec/t_data.h lmc.h
+build/quantize: bench/quantize.c bench/measure.h bench/data.h tests/codec/t_data.h lmc.h
 	@mkdir -p build
-	$(MEASURED) bench/quantise.c -o $@ $(LDFLAGS) -lm
+	$(MEASURED) bench/quantize.c -o $@ $(LDFLAGS) -lm
 
 build/delta: bench/delta.c bench/measure.h bench/data.h bench/front.h tests/codec/t_data.h lmc.h
 	@mkdir -p build
@@ -312,7 +312,7 @@ test-mutants:
 
 bench:
 	tests/install bench
-	$(MAKE) build/lmc build/bench build/quantise
+	$(MAKE) build/lmc build/bench build/quantize
 	$(MAKE) build/delta || echo "no libzstd: deltas are left out"
 	$(MAKE) build/peers.so || echo "no libzstd or liblz4: the comparison in process is left out"
 	bench/run

@@ -66,9 +66,9 @@
  *   codec      dtypes tree quant_params job workspace cost block_header huffman lengths plan
  *              sample put_gaps get_gaps put_list plan_zeros plan_planes put_planes put_zeros
  *              plan_delta put_delta matrix put_matrix put_codes put_block get_list get_planes
- *              get_zeros get_sparse get_delta get_matrix get_codes put_quantised get_quantised
+ *              get_zeros get_sparse get_delta get_matrix get_codes put_quantized get_quantized
  *              get_block
- *   quantise   quantizer
+ *   quantize   quantizer
  *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
@@ -8007,7 +8007,7 @@ LMC__STATIC_VEC void lmc__restore_codes_vec(uint8_t *dst, const uint8_t *codes, 
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
  * q with its sign fits in 17 bits. A scale is the bits of an F32 with 8 significant bits, at least
- * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantised.h). All arrays are
+ * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantized.h). All arrays are
  * read and written exactly. dst and src need no alignment. Only dst and second may overlap. */
 
 #ifndef LMC_NO_QUANTIZE
@@ -13396,10 +13396,10 @@ static enum lmc_status lmc__get_codes(lmc__decoder *d, uint8_t *dst, const lmc_b
     return LMC_OK;
 }
 
-/* == codec/put_quantised.h ===================================================================== */
+/* == codec/put_quantized.h ===================================================================== */
 
 /* Encodes quantised blocks (spec/quantised.md; terms: quant_params.h), strip by strip.
- * get_quantised.h shows the payload.
+ * get_quantized.h shows the payload.
  *
  *   elements --> symbols --> restored elements --> CRC
  *                   |
@@ -13536,7 +13536,7 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 
 /* Writes the payload's head, and behind it the table without entry 0. Unused fields are 0.
  * First_Group is the number of elements from the block's start to the end of a group.
- * get_quantised.h lists the offsets. */
+ * get_quantized.h lists the offsets. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -13679,7 +13679,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
 }
 #endif
 
-/* == codec/get_quantised.h ===================================================================== */
+/* == codec/get_quantized.h ===================================================================== */
 
 /* Decodes quantised blocks (spec/quantised.md; terms: quant_params.h). Their payload is
  *
@@ -14038,10 +14038,10 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     return LMC_OK;
 }
 
-/* == quantise/quantizer.h ====================================================================== */
+/* == quantize/quantizer.h ====================================================================== */
 
 /* lmc_quantizer: the parameters for coding blocks, their memory, and facts about the loss. fit.h
- * makes it from a tensor's elements, snapshot/requantise.h from a tensor's blocks.
+ * makes it from a tensor's elements, snapshot/requantize.h from a tensor's blocks.
  *
  * The caller keeps it until all functions and objects that use it are done. It does not change, so
  * threads may share it. A quantiser that keeps its tensor as it is (is_lossless) has the same

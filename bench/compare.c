@@ -406,7 +406,7 @@ struct moments {
     float *values[2];
 };
 
-static size_t quantise(const struct side *side, const void *arg)
+static size_t quantize(const struct side *side, const void *arg)
 {
     const struct moments *const m = (const struct moments *)arg;
     struct side *const own = &sides[side - sides];
@@ -448,7 +448,7 @@ static void compare_moments(void)
     for (tier = 0; tier < LMC__N_TIERS; tier++)
         for (mode = 0; mode < 3 && wanted_tier(tier); mode++)
             for (m.which = 0; m.which < 2; m.which++) {
-                const struct row rows[] = {{"quantise", name, "quantise", quantise, NULL, &m},
+                const struct row rows[] = {{"quantise", name, "quantise", quantize, NULL, &m},
                                            {"quantise", name, "restore", decode, NULL, &m.array}};
                 snprintf(name, sizeof name, "%s, %s", m.which ? "first" : "second",
                          modes[mode].name);
@@ -460,8 +460,8 @@ static void compare_moments(void)
                 m.fit.bound = modes[mode].bound;
                 m.array.options.log2_block = 0;
                 compare(&rows[0], tier, "");
-                quantise(&sides[NEW], &m);
-                quantise(&sides[OLD], &m);
+                quantize(&sides[NEW], &m);
+                quantize(&sides[OLD], &m);
                 m.array.options.quantizer = sides[OLD].fitted[m.which];
                 m.array.enc_size[OLD] = encode_to(&sides[OLD], &m.array, enc[OLD]);
                 m.array.options.quantizer = sides[NEW].fitted[m.which]; /* each side has its own */

@@ -200,7 +200,7 @@ of the xor with the base; their headers are counted as they are.""",
 |u - u'| / |u| over all matrices together and of the worst matrix. Bits are per element of the matrices in the file; "both" is all of a file with the two moments, with
 vectors (exact), index and record, by parameter; that is much for so small a network. For the other methods: order-0 entropy of the codes of each tensor, and 32 bits for each
 scale and entry of a codebook. Where a second moment becomes zero (a relative error of 1), its update is m / 1e-8.""",
-    "quantise": """`build/quantise`: synthetic moments of 2^25 elements, 128 MiB each, one core, CPU time. "quantise" is fitting and coding together, GB/s of fp32; restoring a first
+    "quantise": """`build/quantize`: synthetic moments of 2^25 elements, 128 MiB each, one core, CPU time. "quantise" is fitting and coding together, GB/s of fp32; restoring a first
 moment reads the restored second one. "fit" is the part that finds the codes.""",
     "fidelity": """A small LLaMA-like network is resumed from a snapshot whose moments went through each mode (`bench/fidelity.py` says how; LMC through the real command), for 150
 steps with the batches of the uninterrupted run. The resume from the snapshot itself repeats that run bit for bit: that was checked. The noise controls multiply each first
@@ -262,7 +262,7 @@ def main_page(directory):
             out("\n### Errors and sizes\n\n%s" % TEXT["moments"])
             put_part(out, "moments.md")
         out("\n### Speeds\n\n%s\n" % TEXT["quantise"])
-        put_part(out, "quantise.md")
+        put_part(out, "quantize.md")
     if "sizes" in stamps:
         out("\n## Sizes of whole files\n")
         put_part(out, "sizes.md")

@@ -149,7 +149,7 @@ def judge_moments(rows):
             judge("%s, moments `%s`, %s" % (series, kind, what), "&le; the bound", "%.4f x at `%s`" % (share, at), share <= 1)
 
 
-def judge_quantise(rows):
+def judge_quantize(rows):
     rows = find(rows, tier=BEST)
     if not rows:
         judge("speed of quantising", "", "", None)
@@ -199,7 +199,7 @@ def put_targets(out):
     judge_checkpoint()
     judge_command(load_command())
     judge_moments(load("moments.json"))
-    judge_quantise(load("quantise.json"))
+    judge_quantize(load("quantize.json"))
     out("Computed from the measurements above. \"Similar size\": within 2 % of LMC's. \"x memcpy\": the speed relative to memcpy of the same buffer.\n")
     put_table(out)
 

@@ -8,7 +8,7 @@
 
 #include "sys/platform.h"
 
-#include "choose/quantise.h"
+#include "choose/quantize.h"
 #include "verb/verbs.h"
 
 /* Options select verbs up to VERB_LIST, words the others. The last are commands of lmc series. */

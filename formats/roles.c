@@ -7,7 +7,7 @@
 #include "pattern.h"
 
 /* Quantising smaller tensors saves nothing: table and scales take more bytes than are saved. */
-#define MIN_QUANTISED_ELEMENTS ((uint64_t)16 << 10)
+#define MIN_QUANTIZED_ELEMENTS ((uint64_t)16 << 10)
 
 /* Shorter flat tensors may be norms or biases, which are sensitive; others are optimizer state. */
 #define MIN_FLAT_ELEMENTS ((uint64_t)256 << 10)
@@ -156,7 +156,7 @@ const char *find_obstacle(const struct rule *r, enum role role, const lmc_tensor
     if (r->kind == CHOOSE_AUTO && (role == ROLE_WEIGHT || role == ROLE_OTHER))
         return "weights stay exact";
     if (dtype != LMC_F32 && dtype != LMC_BF16) return "only F32 and BF16 are quantised";
-    if (count_elements(t) < MIN_QUANTISED_ELEMENTS) return "fewer than 16,384 elements";
+    if (count_elements(t) < MIN_QUANTIZED_ELEMENTS) return "fewer than 16,384 elements";
     if (is_flat(t) && count_elements(t) < MIN_FLAT_ELEMENTS)
         return "one-dimensional, with fewer than 262,144 elements";
     return NULL;

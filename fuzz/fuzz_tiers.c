@@ -6,7 +6,7 @@
 #define MOST_SIZE ((size_t)1 << 16)
 
 static fuzz_guard input_guard, code_guard[FUZZ_MAX_TIERS], output_guard[FUZZ_MAX_TIERS],
-    workspace_guard, quantised_guard[FUZZ_MAX_TIERS];
+    workspace_guard, quantized_guard[FUZZ_MAX_TIERS];
 
 static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
 {
@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (i = 0; i < n_tiers; i++) {
         fuzz_reserve(&code_guard[i], lmc_block_bound(MOST_SIZE));
         fuzz_reserve(&output_guard[i], MOST_SIZE);
-        fuzz_reserve(&quantised_guard[i], MOST_SIZE);
+        fuzz_reserve(&quantized_guard[i], MOST_SIZE);
     }
     FUZZ_BEGIN();
 
@@ -69,11 +69,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             uint8_t *const output = fuzz_place(&output_guard[i], info.size, at_start);
             fuzz_set_tier(i);
             if (info.has_prediction && !in_place)
-                fuzz_copy(&quantised_guard[i], output, base_size, !at_start);
+                fuzz_copy(&quantized_guard[i], output, base_size, !at_start);
             status[i] = t_block_decode(
                 output, info.size, &made[i], input, block_size,
                 info.has_prediction
-                    ? in_place ? output : fuzz_place(&quantised_guard[i], base_size, !at_start)
+                    ? in_place ? output : fuzz_place(&quantized_guard[i], base_size, !at_start)
                     : NULL,
                 info.has_prediction ? base_size : 0, 0,
                 fuzz_place(&workspace_guard, ws_size, at_start), ws_size);
@@ -105,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (dtype != LMC_AUTO) size -= size % lmc_dtype_width(dtype);
     if (size == 0) return 0;
     if (has_base) {
-        base = fuzz_place(&quantised_guard[0], size, at_start);
+        base = fuzz_place(&quantized_guard[0], size, at_start);
         if (carries_base)
             for (i = 0; i < size; i++) base[i] = in.data[in.size / 2 + i % (in.size - in.size / 2)];
         else fuzz_fill(base, size, seed);

@@ -16,9 +16,9 @@
  * CONTENTS
  *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one.
  *   interface  extra_api
- *   quantise   fit_sample fit_scales fit_error fit_grid fit_table fit_values fit
+ *   quantize   fit_sample fit_scales fit_error fit_grid fit_table fit_values fit
  *   tensor     cpus pool changes
- *   snapshot   descriptors requantise copy identify probe in_place match shared reader_sections
+ *   snapshot   descriptors requantize copy identify probe in_place match shared reader_sections
  *              reader_places
  */
 #ifndef LMC_EXTRA_H
@@ -302,9 +302,9 @@ LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint
 #if defined(LMC_IMPLEMENTATION) && !defined(LMC__EXTRA_IMPLEMENTED)
 #define LMC__EXTRA_IMPLEMENTED
 
-/* == quantise/fit_sample.h ===================================================================== */
+/* == quantize/fit_sample.h ===================================================================== */
 
-/* The state of a fit, its samples, and functions for fit.h and snapshot/requantise.h.
+/* The state of a fit, its samples, and functions for fit.h and snapshot/requantize.h.
  *
  * Each pass reads elements by a callback, because a tensor may be larger than memory. Most passes
  * read samples: chunks of 16 Ki elements at equal distances, the same on every machine. */
@@ -413,7 +413,7 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
 }
 
-/* == quantise/fit_scales.h ===================================================================== */
+/* == quantize/fit_scales.h ===================================================================== */
 
 /* Finds the scale of each element's grid (spec/quantised.md; quant_params.h), and makes grids
  * coarser or finer.
@@ -581,7 +581,7 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
                 lmc__clamp_scale(grid, q->params.scales[i] + by / LMC__SCALE_STEP);
 }
 
-/* == quantise/fit_error.h ====================================================================== */
+/* == quantize/fit_error.h ====================================================================== */
 
 /* Measures the error of quantising, in integers, because every machine must find the same grid.
  *
@@ -750,7 +750,7 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
     return measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) : error;
 }
 
-/* == quantise/fit_grid.h ======================================================================= */
+/* == quantize/fit_grid.h ======================================================================= */
 
 /* Searches for the coarsest grid whose error is within a bound, or the finest grid within a size.
  *
@@ -934,7 +934,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
     return lmc__keep_lossless(f->q, o->bits ? "no grid is so small" : "no grid holds the bound");
 }
 
-/* == quantise/fit_table.h ====================================================================== */
+/* == quantize/fit_table.h ====================================================================== */
 
 /* Finds a codebook: a table of at most n_codes values, by k-means.
  *
@@ -1187,7 +1187,7 @@ LMC__COLD static enum lmc_status lmc__fit_table(lmc__fit *f)
     return LMC_OK;
 }
 
-/* == quantise/fit_values.h ===================================================================== */
+/* == quantize/fit_values.h ===================================================================== */
 
 /* Codebooks of tensors that have few values: for example copies of elements with 4 or 8 bits. */
 
@@ -1290,7 +1290,7 @@ LMC__COLD static enum lmc_status lmc__fit_values(lmc__fit *f)
     return LMC_OK;
 }
 
-/* == quantise/fit.h ============================================================================ */
+/* == quantize/fit.h ============================================================================ */
 
 /* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, or a codebook: a table of a few
  * of its points; and whether the tensor is quantised at all. A tensor that cannot be quantised well
@@ -1906,12 +1906,12 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 }
 #endif
 
-/* == snapshot/requantise.h ===================================================================== */
+/* == snapshot/requantize.h ===================================================================== */
 
 /* lmc_quantizer_recover: finds the quantiser of a tensor from the heads of its blocks. The
  * elements of a restored tensor lie on a grid that only the old file has. Coded again with the same
  * quantiser, the tensor decodes to the same elements, in about the same size. A block that would
- * decode to other elements is coded without loss (is_exact, see codec/put_quantised.h).
+ * decode to other elements is coded without loss (is_exact, see codec/put_quantized.h).
  *
  * In a hostile file the heads may differ. If a head differs from the first one, the tensor has no
  * quantiser, which is no error. Elements are not decoded.

@@ -39,9 +39,9 @@ MEMORY = 8 << 30  # of a test with a bug; not under the address sanitizer, which
 
 BUILDS = {"simd": ["gcc", "-O1"], "asan": ["gcc", "-O1", "-DLMC_NO_SIMD", "-fsanitize=address"]}
 # The tests that are likely to find a bug in a floor of src/: test programs, "vectors" (through the library) and "digest"
-FIRST = {"kernels": ["kernels", "digest"], "codec": ["block", "delta", "digest", "vectors", "corrupt"], "quantise": ["quantise"],
+FIRST = {"kernels": ["kernels", "digest"], "codec": ["block", "delta", "digest", "vectors", "corrupt"], "quantize": ["quantize"],
          "tensor": ["tensor"], "snapshot": ["snapshot", "corrupt", "vectors", "salvage", "in_place"], "base": ["block", "vectors"]}
-ALL = ["kernels", "block", "tensor", "vectors", "delta", "snapshot", "corrupt", "in_place", "salvage", "quantise", "api", "changing", "digest"]
+ALL = ["kernels", "block", "tensor", "vectors", "delta", "snapshot", "corrupt", "in_place", "salvage", "quantize", "api", "changing", "digest"]
 ONE_SPEED = {"vectors", "digest"}  # the same whether brief or quick
 UNDER_ASAN = ["corrupt", "snapshot", "delta"]
 

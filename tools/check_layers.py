@@ -14,7 +14,7 @@ import sys
 
 SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
 # "": the public interface
-LAYERS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
+LAYERS = ["", "base", "kernels", "codec", "quantize", "tensor", "snapshot", "gpu"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
 BEHIND = ["lmc_salvage.h.in", "lmc_extra.h.in", "lmc_cuda.h.in"]  # lmc.h
 OBJECTS = "objects"  # compiled by a developer's build (make dev), not a part of lmc.h

@@ -1,6 +1,6 @@
-/* policy.c - the rules of --quant and --policy: reading them, and their quantisers (quantise.h)
+/* policy.c - the rules of --quant and --policy: reading them, and their quantisers (quantize.h)
  * SPDX-License-Identifier: MIT */
-#include "quantise.h"
+#include "quantize.h"
 
 #include "../sys/io.h"
 

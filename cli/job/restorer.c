@@ -192,7 +192,7 @@ static enum lmc_status restore_end(void *user, const lmc_file *file, size_t numb
 {
     struct restore *r = (struct restore *)user;
     (void)number;
-    r->n_quantised += count_lossy(file);
+    r->n_quantized += count_lossy(file);
     if (r->is_checked) {
         r->n_files += file->kind == LMC_FILE_REGULAR;
         r->total += file->size;

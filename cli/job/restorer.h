@@ -43,7 +43,7 @@ struct restore {
     lmc_file *directories; /* for tar output, where they come last; own copies of the paths */
     size_t n_directories, directories_cap;
     uint64_t total;       /* bytes */
-    uint64_t n_quantised; /* tensors */
+    uint64_t n_quantized; /* tensors */
     int code;             /* exit code of an error that a callback has reported */
     int is_checked;       /* lmc -t: all is checked, nothing is written */
     uint64_t n_files;

@@ -2,7 +2,7 @@
 #include "writer.h"
 
 #include "../choose/members.h"
-#include "../choose/quantise.h"
+#include "../choose/quantize.h"
 #include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
@@ -17,7 +17,7 @@ int fail_writer(enum lmc_status status, const struct output *out, const char *na
 }
 
 /* Whether any tensor will be quantised, also by an old quantizer. The header has a bit for this. */
-static int may_quantise(const struct members *m)
+static int may_quantize(const struct members *m)
 {
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; m->list[i].choices && k < m->list[i].n_tensors; k++)
@@ -101,7 +101,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.without = (m->o->no_zeros ? LMC_FEATURE_ZEROS : 0) |
                       (m->o->no_matrix ? LMC_FEATURE_MATRIX : 0) |
                       (m->o->no_codes ? LMC_FEATURE_CODES : 0);
-    options.may_quantize = may_quantise(m);
+    options.may_quantize = may_quantize(m);
     options.group_files = choose_grouping(m, options.base);
     options.content_hashes = m->o->hashes || has_hashes(m->archive); /* of equal content */
     status = lmc_writer_open(writer, &sink, &options);
@@ -277,7 +277,7 @@ static void attach_quantizers(struct members *m)
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++) {
             struct choice *c = &m->list[i].choices[k];
-            if (is_quantised(c) && (!c->has_second || (c->partner->member < i &&
+            if (is_quantized(c) && (!c->has_second || (c->partner->member < i &&
                                                        !hints_of_choice(m, c->partner)->twin)))
                 attach_quantizer(m, c);
         }

@@ -4,7 +4,7 @@
 #include "verbs.h"
 
 #include "../choose/members.h"
-#include "../choose/quantise.h"
+#include "../choose/quantize.h"
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/reread.h"
@@ -208,7 +208,7 @@ static int write_members(struct members *m, struct source *s, const char *path,
     progress_clear();
     if (code != CODE_OK) return code;
     say_written(w, name, o);
-    say_of_quantised(m, name);
+    say_of_quantized(m, name);
     return CODE_OK;
 }
 

@@ -3,7 +3,7 @@
  */
 #include "verbs.h"
 
-#include "../choose/quantise.h"
+#include "../choose/quantize.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"

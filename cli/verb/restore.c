@@ -69,11 +69,11 @@ int restore_file(const char *path, const struct options *o)
         code = finish_restore(&r, run_restore(&r, &s, base));
     }
     if (code == CODE_OK) say_sizes(o, s.name, progress_done(), r.total, r.total, start);
-    if (code == CODE_OK && r.n_quantised && o->verbosity > 0)
+    if (code == CODE_OK && r.n_quantized && o->verbosity > 0)
         say(s.name,
             "holds %llu quantised tensor%s, which differ from the compressed ones; 'lmc -l' tells "
             "how much",
-            (unsigned long long)r.n_quantised, r.n_quantised == 1 ? "" : "s");
+            (unsigned long long)r.n_quantized, r.n_quantized == 1 ? "" : "s");
     close_source(&s);
     if (code == CODE_OK && o->remove_source) code = check_on_disk(path);
     if (code == CODE_OK && o->remove_source) code = remove_snapshot(&r, &look);

@@ -31,13 +31,13 @@ class Policy:
         self.has_rules = bool(texts)
         self._seconds: dict[str, Second] = {}  # by the names of their pairs, in files that were written
         self._new: dict[str, Second] = {}  # those of the current file
-        self._n_quantised = 0
+        self._n_quantized = 0
         self._pairs: dict[str, set[str]] = {}  # by pair: which of the two moments exist, for names that use common words
         self._reasons: dict[str, str] = {}  # why tensors that a rule matches are not quantised: reason, one of the tensors
 
     def say_nothing_done(self) -> str | None:
         """The warning if rules have quantised nothing; None: something was quantised, or no rule is lossy."""
-        if self._n_quantised or not self._object.is_lossy():
+        if self._n_quantized or not self._object.is_lossy():
             return None
         reasons = "; ".join(f"{name!r}: {reason}" for reason, name in self._reasons.items())
         return f"no tensor was quantised: {reasons or 'no rule matches one'}"
@@ -85,7 +85,7 @@ class Policy:
             self._reasons["would not become smaller"] = name
             quantizer = used = None
         else:
-            self._n_quantised += 1
+            self._n_quantized += 1
         if role == "v" and pair:
             self._new[pair] = (number, at, buffer, quantizer)
         return quantizer, None if used is None else (*used[:2], 0)

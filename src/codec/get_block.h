@@ -12,7 +12,7 @@
 #include "codec/get_delta.h"
 #include "codec/get_matrix.h"
 #include "codec/get_codes.h"
-#include "codec/get_quantised.h"
+#include "codec/get_quantized.h"
 
 /* Decodes a block. Header, payload and content are each checked before they are used. The checks in
  * order, each with its status on failure:

@@ -26,7 +26,7 @@
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
  * q with its sign fits in 17 bits. A scale is the bits of an F32 with 8 significant bits, at least
- * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantised.h). All arrays are
+ * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantized.h). All arrays are
  * read and written exactly. dst and src need no alignment. Only dst and second may overlap. */
 
 #ifndef LMC_NO_QUANTIZE

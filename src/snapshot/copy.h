@@ -2,10 +2,10 @@
 #include "extra_api.h"
 #include "base/platform.h"
 #include "base/bytes.h"
-#include "quantise/quantizer.h"
+#include "quantize/quantizer.h"
 #include "snapshot/buffer.h"
 #include "snapshot/reader.h"
-#include "snapshot/requantise.h"
+#include "snapshot/requantize.h"
 #include "snapshot/writer.h"
 #ifndef LMC_NO_ENCODER
 

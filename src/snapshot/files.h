@@ -3,7 +3,7 @@
 #include "base/bytes.h"
 #include "base/wire_file.h"
 #include "codec/dtypes.h"
-#include "quantise/quantizer.h"
+#include "quantize/quantizer.h"
 #include "snapshot/buffer.h"
 #include "snapshot/names.h"
 #include "snapshot/sections.h"

@@ -5,7 +5,7 @@
 #include "base/wire_file.h"
 #include "kernels/types.h"
 #include "codec/quant_params.h"
-#include "quantise/quantizer.h"
+#include "quantize/quantizer.h"
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"

@@ -5,7 +5,7 @@
 #include "codec/sample.h"
 #include "codec/plan_delta.h"
 #include "codec/put_block.h"
-#include "quantise/quantizer.h"
+#include "quantize/quantizer.h"
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 

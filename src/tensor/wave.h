@@ -4,7 +4,7 @@
 #include "kernels/types.h"
 #include "codec/job.h"
 #include "codec/put_block.h"
-#include "codec/put_quantised.h"
+#include "codec/put_quantized.h"
 #include "codec/get_block.h"
 
 /* Codes blocks in parallel. A *job* is the work on one block. A *wave* is the jobs that the

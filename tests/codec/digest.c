@@ -197,7 +197,7 @@ static void fill_moments(uint8_t *first, uint8_t *second, size_t n, unsigned wid
 }
 
 /* Fitted quantisers, and what is encoded with them: here arithmetic on floats might differ. */
-static int show_quantised(const lmc_parallel *parallel)
+static int show_quantized(const lmc_parallel *parallel)
 {
     static const struct {
         unsigned bits;
@@ -335,7 +335,7 @@ int main(int argc, char **argv)
                 free(ws);
             }
     if (!show_deltas(workers ? &parallel : NULL) || !show_codes(workers ? &parallel : NULL) ||
-        !show_quantised(workers ? &parallel : NULL))
+        !show_quantized(workers ? &parallel : NULL))
         return 1;
     memset(&options, 0, sizeof options);
     options.parallel = workers ? &parallel : NULL;

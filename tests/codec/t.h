@@ -171,7 +171,7 @@ static inline void t_store32(uint8_t *p, uint32_t v)
 void t_test_kernels(void);
 void t_test_small(void);
 void t_test_trees(void);
-void t_test_quantising_kernels(void);
+void t_test_quantizing_kernels(void);
 void t_test_tables(void);
 void t_test_workspace(void);
 /* From now on the library's kernels call on_kernel before and after each of their steps; NULL ends

@@ -32,7 +32,7 @@ static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
 #include "private_changing.h"
 #include "private_kernels.h"
 #include "private_trees.h"
-#include "private_quantise.h"
+#include "private_quantize.h"
 #include "private_small.h"
 
 #ifdef LMC_PTHREADS

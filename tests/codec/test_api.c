@@ -1725,7 +1725,7 @@ static enum lmc_status write_moments(lmc_memory *out, const float *moments, size
 
 /* A quantised tensor keeps its values and its losses: it stays small if the new file may be
  * quantised, else it has floats. */
-static void test_copy_quantised(void)
+static void test_copy_quantized(void)
 {
     enum { N = 65536 };
     static float moments[N], before[N], after[N];
@@ -2241,7 +2241,7 @@ int main(int argc, char **argv)
 #ifndef LMC_NO_QUANTIZE
     test_quantizer_options();
     refuse_quantizer();
-    test_copy_quantised();
+    test_copy_quantized();
 #endif
     test_find();
     test_index_limit();

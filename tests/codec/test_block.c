@@ -503,7 +503,7 @@ static void test_broken_rules(void)
 /* Headers with a right CRC. */
 static void test_headers(void)
 {
-    enum { STORED = 0, PLANES = 1 << 5, QUANTISED = 2 << 5, PREDICTED = 4, SPARSE = 16 };
+    enum { STORED = 0, PLANES = 1 << 5, QUANTIZED = 2 << 5, PREDICTED = 4, SPARSE = 16 };
     enum { MAX = LMC_MAX_BLOCK_SIZE };
     static const struct {
         uint8_t width, coding, grouping;
@@ -531,7 +531,7 @@ static void test_headers(void)
                  {1, PLANES | PREDICTED, 0, 9, 8, 77, LMC_ERR_CORRUPT},
                  {2, STORED | 1, 0, 9, 18, 0, LMC_ERR_CORRUPT},
                  {2, STORED | 2, 0, 9, 18, 0, LMC_ERR_CORRUPT},
-                 {2, QUANTISED | 2, 0, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {2, QUANTIZED | 2, 0, 9, 8, 0, LMC_ERR_CORRUPT},
                  /* bits and layouts that are reserved */
                  {1, PLANES | 8, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
                  {1, PLANES | 16, 0, 9, 8, 0, LMC_ERR_UNSUPPORTED},
@@ -583,27 +583,27 @@ static void test_headers(void)
                  {1, PLANES, 0, 9, 9, 0, LMC_ERR_CORRUPT},
                  {2, PLANES, 0, 9, 17, 0, LMC_OK},
                  {2, PLANES, 0, 9, 18, 0, LMC_ERR_CORRUPT},
-                 {2, QUANTISED, 0, 9, 18, 0, LMC_ERR_CORRUPT},
+                 {2, QUANTIZED, 0, 9, 18, 0, LMC_ERR_CORRUPT},
                  /* Predicted */
                  {1, STORED | PREDICTED, 0, 9, 9, 0, LMC_ERR_CORRUPT},
-                 {2, QUANTISED | PREDICTED, 0, 9, 8, 5, LMC_OK},
+                 {2, QUANTIZED | PREDICTED, 0, 9, 8, 5, LMC_OK},
                  {1, PLANES, 0, 9, 8, 1, LMC_ERR_CORRUPT}, /* a Payload_CRC */
                  {1, STORED, 0, 9, 9, 1, LMC_ERR_CORRUPT},
-                 {2, QUANTISED, 0, 9, 8, 1, LMC_ERR_CORRUPT},
+                 {2, QUANTIZED, 0, 9, 8, 1, LMC_ERR_CORRUPT},
                  /* Grouping */
                  {1, PLANES, 1, 9, 8, 0, LMC_ERR_CORRUPT},
                  {1, PLANES, SPARSE, 9, 8, 0, LMC_ERR_CORRUPT},
                  {1, STORED, 1, 9, 9, 0, LMC_ERR_CORRUPT},
-                 {2, QUANTISED | PREDICTED, 1, 9, 8, 0, LMC_ERR_CORRUPT},
-                 {2, QUANTISED | PREDICTED, SPARSE, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {2, QUANTIZED | PREDICTED, 1, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {2, QUANTIZED | PREDICTED, SPARSE, 9, 8, 0, LMC_ERR_CORRUPT},
                  {1, PLANES | PREDICTED | 1, 15, 9, 8, 0, LMC_OK},
                  {1, PLANES | PREDICTED | 1, SPARSE, 9, 8, 0, LMC_OK},
                  {1, PLANES | PREDICTED | 2, 15 | SPARSE, 9, 8, 0, LMC_OK},
                  /* quantised elements */
-                 {2, QUANTISED, 0, 9, 8, 0, LMC_OK},
-                 {4, QUANTISED, 0, 9, 8, 0, LMC_OK},
-                 {1, QUANTISED, 0, 9, 8, 0, LMC_ERR_CORRUPT},
-                 {8, QUANTISED, 0, 9, 8, 0, LMC_ERR_CORRUPT}};
+                 {2, QUANTIZED, 0, 9, 8, 0, LMC_OK},
+                 {4, QUANTIZED, 0, 9, 8, 0, LMC_OK},
+                 {1, QUANTIZED, 0, 9, 8, 0, LMC_ERR_CORRUPT},
+                 {8, QUANTIZED, 0, 9, 8, 0, LMC_ERR_CORRUPT}};
     uint8_t *const block = t_tail(&g_enc, LMC_BLOCK_HEADER_SIZE);
     lmc_block_info info;
     size_t i;

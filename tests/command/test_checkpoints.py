@@ -713,7 +713,7 @@ class Used(Checkpoint):
         self.lmc("-q", "-o", "x0.lmc", "x0")
         self.restores("size.lmc", self.snapshot("x1"), "--base", "x0.lmc")
 
-    def test_quantise(self):
+    def test_quantize(self):
         """Moments have their roles by the names that the pickle gives them."""
         shape, strides, n = (128, 256), (256, 1), 128 * 256
         moments = {"w": f32(n), "exp_avg": f32(n, 2), "exp_avg_sq": b"".join(struct.pack("<f", abs(x)) for x in struct.unpack("<%df" % n, f32(n, 3)))}

@@ -89,7 +89,7 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
 
 /* 16,384 second moments, the fewest that are quantised: with each code smaller, and what
  * lmc_quantizer_apply() says that they become. */
-static int quantise(void)
+static int quantize(void)
 {
     enum { N = 16384 };
     lmc_quantizer_options options;
@@ -181,7 +181,7 @@ static int read_snapshot(void)
 }
 
 /* Without quantisers the blocks that they have made are what this library does not know. */
-static int read_quantised(const char *path)
+static int read_quantized(const char *path)
 {
     unsigned char *const data = (unsigned char *)malloc(1 << 20);
     FILE *const file = fopen(path, "rb");
@@ -268,11 +268,11 @@ int main(int argc, char **argv)
 #ifndef LMC_NO_ENCODER
     if (encode()) return 2;
 #if defined(LMC_EXTRA_H) && !defined(LMC_NO_QUANTIZE)
-    if (quantise()) return 3;
+    if (quantize()) return 3;
 #endif
 #endif
 #ifndef LMC_NO_SNAPSHOT
-    if (read_snapshot() || read_quantised(argv[1])) return 4;
+    if (read_snapshot() || read_quantized(argv[1])) return 4;
 #ifndef LMC_NO_ENCODER
     if (write_snapshot()) return 5;
 #endif

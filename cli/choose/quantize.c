@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "quantise.h"
+#include "quantize.h"
 
 #include "members.h"
 #include "../format/json.h"
@@ -196,7 +196,7 @@ static lmc_quantizer_info get_info(const struct choice *c)
     return info;
 }
 
-int is_quantised(const struct choice *c) { return !get_info(c).is_lossless; }
+int is_quantized(const struct choice *c) { return !get_info(c).is_lossless; }
 
 /* A codebook may have all values of its tensor: then nothing is lost. */
 static int is_lossy_choice(const struct choice *c) { return get_info(c).loss.generation != 0; }
@@ -340,7 +340,7 @@ int fit_quantizers(struct members *m, size_t number)
         if (c->is_wanted && member->tensors[k].loss.generation)
             set_reason(c, "quantised already, as it is in the base");
         else if (c->is_wanted) code = fit_quantizer(c, m);
-        if (code == CODE_OK && is_quantised(c)) attach_quantizer(m, c);
+        if (code == CODE_OK && is_quantized(c)) attach_quantizer(m, c);
         if (code == CODE_OK) say_choice(c, m);
     }
     return code;
@@ -421,30 +421,30 @@ static void say_sums(const struct members *m, const char *name)
 {
     struct exact *list = NULL;
     char *text = copy_text("");
-    size_t n = 0, cap = 0, n_quantised = 0, n_exact = 0;
+    size_t n = 0, cap = 0, n_quantized = 0, n_exact = 0;
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++) {
             const struct choice *c = &m->list[i].choices[k];
             if (!c->rule) continue;
-            if (is_lossy_choice(c)) n_quantised++;
+            if (is_lossy_choice(c)) n_quantized++;
             else count_reason(&list, &n, &cap, c->reason);
         }
     for (size_t i = 0; i < n; i++) {
         n_exact += list[i].n;
         append_text(&text, "%s%zu (%s)", i ? ", " : ": ", list[i].n, list[i].reason);
     }
-    if (n_quantised || n)
-        say(name, "%zu tensors quantised, %zu exact%s; -vv names each", n_quantised, n_exact, text);
+    if (n_quantized || n)
+        say(name, "%zu tensors quantised, %zu exact%s; -vv names each", n_quantized, n_exact, text);
     free(text);
     free(list);
 }
 
-void say_of_quantised(const struct members *m, const char *name)
+void say_of_quantized(const struct members *m, const char *name)
 {
     if (m->o->verbosity == 2) say_sums(m, name);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
-            if (is_quantised(&m->list[i].choices[k])) return;
+            if (is_quantized(&m->list[i].choices[k])) return;
     if (is_lossy(m->o->policy))
         say(name, "no tensor was quantised: no rule matches one that can be; '-vv' tells more, and "
                   "'lmc help quant'");

@@ -3,8 +3,8 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "kernels/grids.h"
-#include "quantise/quantizer.h"
-#include "quantise/fit_sample.h"
+#include "quantize/quantizer.h"
+#include "quantize/fit_sample.h"
 
 /* Finds the scale of each element's grid (spec/quantised.md; quant_params.h), and makes grids
  * coarser or finer.

@@ -8,10 +8,10 @@
 #include "base/wire_block.h"
 #include "codec/workspace.h"
 #include "codec/quant_params.h"
-#include "codec/get_quantised.h"
-#include "quantise/quantizer.h"
-#include "quantise/fit_sample.h"
-#include "quantise/fit_scales.h"
+#include "codec/get_quantized.h"
+#include "quantize/quantizer.h"
+#include "quantize/fit_sample.h"
+#include "quantize/fit_scales.h"
 #include "snapshot/buffer.h"
 #include "snapshot/sections.h"
 #include "snapshot/reader.h"
@@ -19,7 +19,7 @@
 /* lmc_quantizer_recover: finds the quantiser of a tensor from the heads of its blocks. The
  * elements of a restored tensor lie on a grid that only the old file has. Coded again with the same
  * quantiser, the tensor decodes to the same elements, in about the same size. A block that would
- * decode to other elements is coded without loss (is_exact, see codec/put_quantised.h).
+ * decode to other elements is coded without loss (is_exact, see codec/put_quantized.h).
  *
  * In a hostile file the heads may differ. If a head differs from the first one, the tensor has no
  * quantiser, which is no error. Elements are not decoded.

@@ -5,7 +5,7 @@
  *        predictions */
 #include "harness.h"
 #include "kernels/grids.h"
-#include "codec/get_quantised.h"
+#include "codec/get_quantized.h"
 uint16_t symbols[N];
 uint8_t second[4 * N], dst[4 * N], high[N], low[N];
 int main(void)

@@ -4,9 +4,9 @@
 #include "kernels/types.h"
 #include "codec/plan.h"
 #include "codec/quant_params.h"
-#include "quantise/quantizer.h"
-#include "quantise/fit_sample.h"
-#include "quantise/fit_scales.h"
+#include "quantize/quantizer.h"
+#include "quantize/fit_sample.h"
+#include "quantize/fit_scales.h"
 
 /* Codebooks of tensors that have few values: for example copies of elements with 4 or 8 bits. */
 

@@ -1,4 +1,4 @@
-/* Quantisers: their kernels (private_quantise.h), fitted quantisers compared with their promises,
+/* Quantisers: their kernels (private_quantize.h), fitted quantisers compared with their promises,
  * in double; tensors and snapshots that are coded with them; damaged blocks. */
 #include "t_io.h"
 #include "t_parts.h"
@@ -252,7 +252,7 @@ static void test_hard_bound(void)
     const size_t n = 40000;
     uint8_t *const x = (uint8_t *)malloc(4 * n);
     size_t b, kind, d, g = 0;
-    long quantised = 0;
+    long quantized = 0;
     if (x == NULL) abort();
     for (d = 0; d < 2; d++)
         for (kind = 0; kind < KINDS; kind++)
@@ -290,12 +290,12 @@ static void test_hard_bound(void)
                           info.loss.measure == LMC_MEASURE_RELATIVE && info.loss.generation == 1);
                     CHECK(keeps_exceptions(&p, x, y));
                     check_pieces(&p, q, x, y, size, NULL);
-                    quantised++;
+                    quantized++;
                 }
                 lmc_quantizer_free(q);
                 free(y);
             }
-    CHECK(quantised > (t_quick ? 15 : 40));
+    CHECK(quantized > (t_quick ? 15 : 40));
     free(x);
 }
 
@@ -1132,7 +1132,7 @@ static void test_far_updates(void)
 {
     const size_t n = 20000;
     uint8_t *const x = (uint8_t *)malloc(4 * n), *const v = (uint8_t *)malloc(4 * n);
-    int exponent, quantised = 0, kept = 0;
+    int exponent, quantized = 0, kept = 0;
     size_t i;
     if (x == NULL || v == NULL) abort();
     for (exponent = 30; exponent <= 80; exponent += t_quick ? 5 : 1) {
@@ -1158,10 +1158,10 @@ static void test_far_updates(void)
         q = fit(&p, x, 4 * n, v, NULL, &info);
         t_note("updates of 2^%d", down ? -exponent - 40 - 50 : exponent + 26);
         if (q && !info.is_lossless) (void)try_tensor(&p, q, x, v, 14, layouts);
-        if (q) *(info.is_lossless ? &kept : &quantised) += 1;
+        if (q) *(info.is_lossless ? &kept : &quantized) += 1;
         lmc_quantizer_free(q);
     }
-    CHECK(kept > 0 && quantised > 0);
+    CHECK(kept > 0 && quantized > 0);
     free(x);
     free(v);
 }
@@ -2200,7 +2200,7 @@ int main(int argc, char **argv)
     g_dst = t_new_guard((size_t)1 << 20);
     g_enc = t_new_guard((size_t)1 << 20);
     g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
-    t_test_quantising_kernels();
+    t_test_quantizing_kernels();
     t_test_tables();
     test_hard_bound();
     test_fits();

@@ -1,4 +1,4 @@
-/* private_quantise.h - the kernels of quantisers against the spec's definitions, and tables.
+/* private_quantize.h - the kernels of quantisers against the spec's definitions, and tables.
  * Included by t_lmc.c, which sees what is private to lmc.h. */
 #include "t_float.h"
 
@@ -286,7 +286,7 @@ static void test_division(uint64_t *seed)
 #endif
 }
 
-void t_test_quantising_kernels(void)
+void t_test_quantizing_kernels(void)
 {
     uint64_t seed = 61;
     const lmc__kernels *const k = lmc__get_kernels();

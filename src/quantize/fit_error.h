@@ -4,9 +4,9 @@
 #include "kernels/types.h"
 #include "kernels/grids.h"
 #include "codec/quant_params.h"
-#include "codec/put_quantised.h"
-#include "quantise/quantizer.h"
-#include "quantise/fit_sample.h"
+#include "codec/put_quantized.h"
+#include "quantize/quantizer.h"
+#include "quantize/fit_sample.h"
 
 /* Measures the error of quantising, in integers, because every machine must find the same grid.
  *

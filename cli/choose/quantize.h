@@ -1,4 +1,4 @@
-/* quantise.h - quantizers for the tensors that rules select
+/* quantize.h - quantizers for the tensors that rules select
  * SPDX-License-Identifier: MIT
  *
  * A quantizer is found just before the file of its tensor is written. That takes memory for pieces
@@ -17,7 +17,7 @@ struct members;
 size_t choose_all(struct members *m, int can_refer);
 
 /* Whether the tensor is coded by a quantizer that loses something. */
-int is_quantised(const struct choice *c);
+int is_quantized(const struct choice *c);
 
 /* The hints for the tensor of the choice. */
 lmc_tensor_hints *hints_of_choice(const struct members *m, const struct choice *c);
@@ -35,7 +35,7 @@ int fit_quantizers(struct members *m, size_t number);
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
 /* Reports rules that did nothing, also with -q; with -v, how many tensors were quantised. */
-void say_of_quantised(const struct members *m, const char *name);
+void say_of_quantized(const struct members *m, const char *name);
 
 /* -- the rules of --quant and --policy (policy.c); formats/policy.h describes them -- */
 

@@ -7,13 +7,13 @@
 #include "codec/dtypes.h"
 #include "codec/workspace.h"
 #include "codec/put_block.h"
-#include "quantise/quantizer.h"
-#include "quantise/fit_sample.h"
-#include "quantise/fit_scales.h"
-#include "quantise/fit_error.h"
-#include "quantise/fit_grid.h"
-#include "quantise/fit_table.h"
-#include "quantise/fit_values.h"
+#include "quantize/quantizer.h"
+#include "quantize/fit_sample.h"
+#include "quantize/fit_scales.h"
+#include "quantize/fit_error.h"
+#include "quantize/fit_grid.h"
+#include "quantize/fit_table.h"
+#include "quantize/fit_values.h"
 
 /* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, or a codebook: a table of a few
  * of its points; and whether the tensor is quantised at all. A tensor that cannot be quantised well

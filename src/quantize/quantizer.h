@@ -4,10 +4,10 @@
 #include "kernels/dispatch.h"
 #include "codec/dtypes.h"
 #include "codec/quant_params.h"
-#include "codec/put_quantised.h"
+#include "codec/put_quantized.h"
 
 /* lmc_quantizer: the parameters for coding blocks, their memory, and facts about the loss. fit.h
- * makes it from a tensor's elements, snapshot/requantise.h from a tensor's blocks.
+ * makes it from a tensor's elements, snapshot/requantize.h from a tensor's blocks.
  *
  * The caller keeps it until all functions and objects that use it are done. It does not change, so
  * threads may share it. A quantiser that keeps its tensor as it is (is_lossless) has the same

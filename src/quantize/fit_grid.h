@@ -3,11 +3,11 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "codec/plan.h"
-#include "codec/put_quantised.h"
-#include "quantise/quantizer.h"
-#include "quantise/fit_sample.h"
-#include "quantise/fit_scales.h"
-#include "quantise/fit_error.h"
+#include "codec/put_quantized.h"
+#include "quantize/quantizer.h"
+#include "quantize/fit_sample.h"
+#include "quantize/fit_scales.h"
+#include "quantize/fit_error.h"
 
 /* Searches for the coarsest grid whose error is within a bound, or the finest grid within a size.
  *

@@ -12,7 +12,7 @@
 #include "codec/put_block.h"
 
 /* Encodes quantised blocks (spec/quantised.md; terms: quant_params.h), strip by strip.
- * get_quantised.h shows the payload.
+ * get_quantized.h shows the payload.
  *
  *   elements --> symbols --> restored elements --> CRC
  *                   |
@@ -149,7 +149,7 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
 
 /* Writes the payload's head, and behind it the table without entry 0. Unused fields are 0.
  * First_Group is the number of elements from the block's start to the end of a group.
- * get_quantised.h lists the offsets. */
+ * get_quantized.h lists the offsets. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {

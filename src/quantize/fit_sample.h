@@ -4,9 +4,9 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "codec/quant_params.h"
-#include "quantise/quantizer.h"
+#include "quantize/quantizer.h"
 
-/* The state of a fit, its samples, and functions for fit.h and snapshot/requantise.h.
+/* The state of a fit, its samples, and functions for fit.h and snapshot/requantize.h.
  *
  * Each pass reads elements by a callback, because a tensor may be larger than memory. Most passes
  * read samples: chunks of 16 Ki elements at equal distances, the same on every machine. */

@@ -4,11 +4,11 @@
 #include "kernels/types.h"
 #include "codec/plan.h"
 #include "codec/quant_params.h"
-#include "quantise/quantizer.h"
-#include "quantise/fit_sample.h"
-#include "quantise/fit_scales.h"
-#include "quantise/fit_error.h"
-#include "quantise/fit_grid.h"
+#include "quantize/quantizer.h"
+#include "quantize/fit_sample.h"
+#include "quantize/fit_scales.h"
+#include "quantize/fit_error.h"
+#include "quantize/fit_grid.h"
 
 /* Finds a codebook: a table of at most n_codes values, by k-means.
  *
