@@ -131,15 +131,20 @@ def find_circles(texts):
     owners = {name: path for path, text in texts.items() for name in functions(text)}
     calls = {path: {owners[word] for word in set(re.findall(r"\w+", text)) if word in owners}
              for path, text in texts.items()}
+    return circles_in(calls)
+
+
+def circles_in(uses):
+    """uses: {name: set of names} -> sets of names that need each other in a circle"""
     reached = {}
-    for path in calls:
-        found, more = set(), [x for x in calls[path] if x != path]
+    for name in uses:
+        found, more = set(), [x for x in uses[name] if x != name]
         while more:
             found.add(more[-1])
-            more += calls[more.pop()] - found
-        reached[path] = found
-    return {frozenset(x for x in reached[path] if path in reached[x])
-            for path in calls if path in reached[path]}
+            more += uses[more.pop()] - found
+        reached[name] = found
+    return {frozenset(x for x in reached[name] if name in reached[x])
+            for name in uses if name in reached[name]}
 
 
 def check_circles(top):
