@@ -87,13 +87,16 @@ ast.parse(open("tools/packaging/conan/conanfile.py").read())'
         rm -rf "$d/meson" && mkdir -p "$d/meson/subprojects"
         cp -R tools/packaging/meson/packagefiles/lmc tools/packaging/meson/lmc.wrap \
             "$d/meson/subprojects/"
-        cp -R lmc.h include "$d/meson/subprojects/lmc/"
+        cp -R lmc.h include src tools "$d/meson/subprojects/lmc/"
+        rm "$d"/meson/subprojects/lmc/include/lmc_{read,decode}.h # as in a clone
         cp $consumer "$d/meson/"
         printf '%s\n' "project('consumer', 'c')" "dependency('lmc', version: '>=$version')" \
             "executable('consumer', 'consumer.c', dependencies: dependency('lmc-compiled'))" \
             >"$d/meson/meson.build"
         try env PATH="$PWD/build/python-venv/bin:$PATH" "$meson" setup "$d/meson/build" \
             "$d/meson" >"$d/log" 2>&1 || { cat "$d/log"; return; }
+        try cmp include/lmc_read.h "$d/meson/subprojects/lmc/include/lmc_read.h"
+        try cmp include/lmc_decode.h "$d/meson/subprojects/lmc/include/lmc_decode.h"
         try env PATH="$PWD/build/python-venv/bin:$PATH" "$meson" compile -C "$d/meson/build" \
             >"$d/log" 2>&1 || { cat "$d/log"; return; }
         try "$d/meson/build/consumer"
