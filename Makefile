@@ -256,8 +256,8 @@ demo:
 	@QUICK=$(QUICK) tools/demo
 
 check:
-	tests/install check
-	tests/run --check
+	@tests/install check
+	@tests/run --check
 
 test:
 	tests/install test
