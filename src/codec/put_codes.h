@@ -33,6 +33,7 @@
 #define LMC__MIN_CODED 8192u  /* elements of a block: for fewer the search would take too long */
 #define LMC__CODED_TRIALS 64u /* integers that the least element of a group may be */
 #define LMC__CODED_PROBE 16u  /* elements of a group that is only tried */
+#define LMC__CODED_REPEAT 64u /* elements among which that of a probe may be again */
 #define LMC__CODED_PART 256u  /* elements whose codes first say how many bits all will take */
 
 #define LMC__LOG2_SEEN 9u
@@ -210,6 +211,16 @@ static lmc__code_range lmc__measure_range(lmc__code_search *s, size_t at, size_t
     range.most = lmc__wide_magnitude(s, range.most);
     if (range.most) range.least = lmc__wide_magnitude(s, range.least);
     return range;
+}
+
+/* 1 if a magnitude but 0 is there again: ternary weights may have no other, but one element among
+ * many zeros says nothing. */
+static int lmc__is_repeated(const lmc__code_search *s, size_t at, uint32_t magnitude)
+{
+    unsigned i, n = 0;
+    for (i = 0; i < LMC__CODED_REPEAT; i++, at++)
+        n += lmc__wide_magnitude(s, lmc__magnitude_at(s, at)) == magnitude;
+    return magnitude && n > 1;
 }
 
 /* How many mantissas the probed elements have, by their upper 7 bits; 9 if they have more. */
@@ -484,7 +495,7 @@ static size_t lmc__put_codes(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     if (range.least >= range.most) { /* another place, with elements that differ */
         probe += s.n / 4 / 128 * 128;
         range = lmc__measure_range(&s, probe, LMC__CODED_PROBE);
-        if (range.least >= range.most) return 0;
+        if (range.least >= range.most && !lmc__is_repeated(&s, probe, range.most)) return 0;
     }
     cap = lmc__min(cap, s.n * s.form.width - 1);
     e->worth = lmc__get_effort(block->level)->byte_worth;

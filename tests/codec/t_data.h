@@ -220,12 +220,12 @@ static inline void t_store_floats(uint8_t *dst, const float *src, size_t n, enum
 
 /* Weights that were quantised: the formulas of those who restore them. kind: INT8 in rows; with
  * -128; rounded floats, which have -0; INT4 in groups of 32, of 64, of 128; E4M3 in 128 x 128, with
- * subnormals; E5M2, one scale for all. */
-enum { T_CODED_KINDS = 8 };
+ * subnormals; E5M2, one scale for all; -1, 0 and 1 in groups of 64. */
+enum { T_CODED_KINDS = 9 };
 static inline void t_fill_coded(uint8_t *dst, size_t n, size_t row_size, enum lmc_dtype dtype,
                                 int kind)
 {
-    static const unsigned groups[T_CODED_KINDS] = {0, 0, 0, 32, 64, 128, 128, 0};
+    static const unsigned groups[T_CODED_KINDS] = {0, 0, 0, 32, 64, 128, 128, 0, 64};
     float *const x = (float *)malloc(4 * n);
     uint64_t state = (uint64_t)kind;
     size_t i;
@@ -244,9 +244,10 @@ static inline void t_fill_coded(uint8_t *dst, size_t n, size_t row_size, enum lm
             code = code * 2 > 127 ? 127 : code * 2 < -127 ? -127 : code * 2 | (int)(drawn & 1);
         if (kind == 1) code = i % 97 == 5 ? -128 : code;
         if (kind >= 3) code /= 9;
+        if (kind == 8) code = code > 1 ? 1 : code < -1 ? -1 : 0;
         number = (float)code;
         if (kind == 2 && code == 0 && drawn & 1) number = -0.0f;
-        if (kind >= 6) {
+        if (kind == 6 || kind == 7) {
             const unsigned exponent = (unsigned)(drawn >> 40) % (kind == 6 ? 15 : 12),
                            m = (unsigned)drawn & (kind == 6 ? 7 : 3);
             number = exponent ? (float)((kind == 6 ? 8 : 4) + m) * (float)(1u << exponent) / 2
