@@ -99,9 +99,9 @@ def describe_torch(t: Any, device: str = "cpu") -> Array:
     torch = sys.modules["torch"]
     if t.layout != torch.strided:
         raise ValueError("a sparse tensor: call .to_dense() first")
-    if t.device.type == "meta":
+    if t.is_meta:
         raise ValueError("the tensor is on meta: it has a shape, but no data")
-    if str(t.device) != device:
+    if not (t.is_cpu and device == "cpu") and str(t.device) != device:
         raise ValueError(f"the tensor is on {t.device}: call {'.cpu()' if device == 'cpu' else f'.to({device!r})'} first")
     if t.is_conj() or t.is_neg():
         raise ValueError("a lazy tensor: call .resolve_conj().resolve_neg() first")

@@ -300,7 +300,8 @@ def iterate_file(
         if isinstance(reader, _Safetensors):
             total, found = reader.count_bytes(), ((name, reader.get(name)) for name in wanted)
             if out:
-                found = _copy_all(found, _take_out(reader.list(wanted), out, fits_all))
+                taken = _take_out(reader.list(wanted), out, fits_all)
+                found = _copy_all(found, {name: array for name, (array, _) in taken.items()})
         else:
             infos = _find_all(reader, [name for name in wanted if not reader._is_archive_part(name)], framework, on_error)
             total = sum(x.size for x in infos)
@@ -317,7 +318,7 @@ def iterate_file(
                 found = _get_all(reader, infos, device, _take_out(infos, out or {}, fits_all))
         for name, array in found:
             done += array.nbytes
-            yield name, array if out is None else _filled(out.get(name, array), array)
+            yield name, array
             if progress is not None:
                 progress(done, total)
 
@@ -441,101 +442,93 @@ def _is_plain(array: Any) -> bool:
     """Whether it is memory that can be decoded to. Other tensors get copies: on devices, not contiguous, conjugated."""
     if not hasattr(array, "is_conj"):
         return True
-    return array.device.type == "cpu" and array.is_contiguous() and not array.is_conj() and not array.is_neg()
+    return array.is_cpu and array.is_contiguous() and not array.is_conj() and not array.is_neg()
 
 
-def _take_out(infos: Iterable[TensorInfo], out: Mapping[str, Any], fits_all: bool) -> dict[str, Any]:
-    """Those of `out` that are in the file, detached. Before anything is read, raises if one has another dtype or shape."""
+def _take_out(infos: Iterable[TensorInfo], out: Mapping[str, Any], fits_all: bool) -> dict[str, tuple[Any, Any]]:
+    """Those of `out` that are in the file, each with its memory, or None if it gets a copy. Before anything is read, raises if
+    one has another dtype or shape."""
     found = {}
     for x in infos:
         if x.name in out:
-            array = out[x.name].detach() if hasattr(out[x.name], "detach") else out[x.name]
-            why = _compare(array, x.dtype, x.shape)
+            array = out[x.name]
+            buffer, why = _find_memory(array, x.dtype, x.shape)
             if not why:
-                found[x.name] = array
+                found[x.name] = array, buffer
             elif fits_all:
                 raise ValueError(f"out: {x.name!r}: {why}")
     return found
 
 
-def _compare(array: Any, dtype: str, shape: tuple[int, ...]) -> str:
-    """Why the array cannot take a tensor of that dtype and shape; "": it can."""
+def _find_memory(array: Any, dtype: str, shape: tuple[int, ...]) -> tuple[Any, str]:
+    """The memory of an array that takes a tensor of that dtype and shape (None: it gets a copy), and why it cannot; "": it can."""
     if not hasattr(array, "dtype") or not hasattr(array, "shape"):
-        return f"not an array: {type(array).__name__}"
+        return None, f"not an array: {type(array).__name__}"
     own, kind = tuple(array.shape), _arrays.dtype_name(array.dtype)
     if kind == "F4" and own:
         own = (*own[:-1], 2 * own[-1])
-    if (kind, own) != (dtype, tuple(shape)):
-        return f"it is {kind} {list(own)}, and the tensor {dtype} {list(shape)}"
+    if (kind, own) != (dtype, shape):
+        return None, f"it is {kind} {list(own)}, and the tensor {dtype} {list(shape)}"
     if hasattr(array, "layout"):
-        if str(array.layout) != "torch.strided" or array.device.type == "meta":
-            return "it has no plain memory"
+        if array.is_meta or str(array.layout) != "torch.strided":
+            return None, "it has no plain memory"
     elif not (array.flags.c_contiguous and array.flags.writeable):
-        return "it is read-only, or not contiguous"
+        return None, "it is read-only, or not contiguous"
     try:
-        if _is_plain(array):
-            _arrays.describe(array)
+        return _arrays.describe(array).buffer if _is_plain(array) else None, ""
     except (RuntimeError, TypeError, ValueError) as error:  # of a distributed tensor, for example
-        return f"it cannot be written: {error}"
-    return ""
+        return None, f"it cannot be written: {error}"
 
 
-def _get_all(reader: Reader, infos: list[TensorInfo], device: Any, out: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """out: arrays that fit."""
-    left = [x for x in infos if x.name not in out]
-    plain = [x for x in infos if x.name in out and _is_plain(out[x.name])]
-    if left:
-        yield from _get_new(reader, left, device)
-    if plain:
-        yield from _fill(reader, plain, out)
+def _get_all(reader: Reader, infos: list[TensorInfo], device: Any, out: Mapping[str, tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
+    """out: what _take_out() found."""
+    left, plain = [], []
     by_device: dict[str, list[TensorInfo]] = {}
-    for x in infos if len(left) + len(plain) < len(infos) else ():
-        if x.name in out and not _is_plain(out[x.name]):
-            by_device.setdefault(str(out[x.name].device), []).append(x)
+    for x in infos:
+        array, buffer = out.get(x.name, (None, None))
+        if buffer is not None:
+            plain.append(x)
+        elif array is None:
+            left.append(x)
+        else:
+            by_device.setdefault(str(array.device), []).append(x)
+    yield from _get_new(reader, left, device)
+    yield from _fill(reader, plain, out)
     for where, group in by_device.items():
-        yield from _copy_all(_get_new(reader, group, where), out)
+        yield from _copy_all(_get_new(reader, group, where), {x.name: out[x.name][0] for x in group})
 
 
 def _copy_all(found: Iterable[tuple[str, Any]], out: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, array in found:
         if name in out:
-            out[name].copy_(array) if hasattr(array, "copy_") else out[name].__setitem__(..., array)
+            out[name].detach().copy_(array) if hasattr(array, "copy_") else out[name].__setitem__(..., array)
         yield name, out.get(name, array)
 
 
-def _fill(reader: Reader, infos: list[TensorInfo], out: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _fill(reader: Reader, infos: list[TensorInfo], out: Mapping[str, tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
     room: Any = None
     staged = memoryview(b"")
     for piece in _cut(infos, STAGED, ALONE):
         first, last = piece[0], piece[-1]
-        buffers = [_arrays.describe(out[x.name]).buffer for x in piece]
-        for x in piece:
-            reader._check_known(x)
         if first is last:
-            reader._read_into(first, buffers[0])
+            reader._read_into(first, out[first.name][1])
         else:
             if room is None:
                 room = _lmc.new_memory(STAGED)
                 staged = memoryview(room)
             _read_piece(reader, piece, staged[: last.offset + last.span - first.offset])
-            for x, buffer in zip(piece, buffers):
+            for x in piece:
                 at = x.offset - first.offset
-                reader._read_into(x, buffer, staged[at : at + x.span])
+                reader._read_into(x, out[x.name][1], staged[at : at + x.span])
         for x in piece:
-            yield x.name, out[x.name]
-
-
-def _filled(mine: Any, array: Any) -> Any:
-    """The caller's array, if it was filled; else the new one."""
-    if mine is array or not hasattr(mine, "detach") or mine.data_ptr() != array.data_ptr():
-        return array
-    note_change(mine)
-    return mine
+            array = out[x.name][0]
+            note_change(array)
+            yield x.name, array
 
 
 def note_change(tensor: Any) -> None:
-    """Tells autograd that a tensor has changed."""
-    if not tensor.is_inference():
+    """Tells autograd that an array has changed, if it is a tensor."""
+    if hasattr(tensor, "is_inference") and not tensor.is_inference():
         import torch
 
         torch.autograd.graph.increment_version(tensor)

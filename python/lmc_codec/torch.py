@@ -30,7 +30,7 @@ def _find_shared(tensors: Mapping[str, torch.Tensor]) -> list[set[str]]:
     """Groups of names of tensors whose memory overlaps. A tensor that shares no memory is a group of its own."""
     by_storage: dict[Any, list[str]] = defaultdict(list)
     for name, t in tensors.items():
-        if t.device.type != "meta":
+        if not t.is_meta:
             storage = t.untyped_storage()
             try:
                 address = storage.data_ptr() if storage.nbytes() else 0
@@ -44,6 +44,9 @@ def _find_shared(tensors: Mapping[str, torch.Tensor]) -> list[set[str]]:
                 by_storage[t.device, address].append(name)
     groups: list[set[str]] = []
     for names in by_storage.values():
+        if len(names) == 1:
+            groups.append(set(names))
+            continue
         last = None
         for start, end, name in sorted((*_span(tensors[name]), name) for name in names):
             if last is None or start >= last:
@@ -276,15 +279,17 @@ def _find_duplicates(state: Mapping[str, torch.Tensor], preferred_names: Iterabl
     preferred_names = set(preferred_names)
     found = {}
     for group in _find_shared(state):
-        complete = sorted(name for name in group if _is_complete(state[name]))
+        complete = [name for name in group if _is_complete(state[name])]
         if not complete:
             raise RuntimeError(
                 "Error while trying to find names to remove to save state dict, but found no suitable name to keep"
                 f" for saving amongst: {group}. None is covering the entire storage. Refusing to save/load the model"
                 " since you could be storing much more memory than needed."
             )
-        keep = next((name for name in complete if name in preferred_names), complete[0])
-        found[keep] = [name for name in sorted(group) if name != keep]
+        if len(group) > 1:
+            complete.sort()
+            keep = next((name for name in complete if name in preferred_names), complete[0])
+            found[keep] = [name for name in sorted(group) if name != keep]
     return found
 
 
@@ -314,8 +319,8 @@ def save_model(
 def _loads_plainly(model: torch.nn.Module, state: Mapping[str, Any]) -> bool:
     """Whether load_state_dict() would only copy to the tensors of this state, which are the model's own."""
     try:
-        own = {t.data_ptr() for t in (*model.parameters(), *model.buffers()) if t.device.type != "meta"}
-        has_memory = all(isinstance(t, torch.Tensor) and t.device.type != "meta" and t.data_ptr() in own for t in state.values())
+        own = {t.data_ptr() for t in (*model.parameters(), *model.buffers()) if not t.is_meta}
+        has_memory = all(isinstance(t, torch.Tensor) and not t.is_meta and t.data_ptr() in own for t in state.values())
     except RuntimeError:  # of a distributed tensor
         return False
     return (
