@@ -163,9 +163,9 @@ int is_same_file(const char *a, const char *b)
 
 int is_mounted(const char *path, const struct stat *st, const struct stat *root)
 {
-#ifdef STATX_ATTR_MOUNT_ROOT
+#if defined(STATX_ATTR_MOUNT_ROOT) && defined(SYS_statx) /* glibc has statx since 2.28 */
     struct statx x; /* a part of the same file system has the same device */
-    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &x) == 0 &&
+    if (syscall(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &x) == 0 &&
         (x.stx_attributes & STATX_ATTR_MOUNT_ROOT))
         return 1;
 #else
