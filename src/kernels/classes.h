@@ -474,9 +474,9 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
         for (set = 0; set < finder.n_sets; set++) {
             __m512i groups = _mm512_setzero_si512();
             LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups = _mm512_or_si512(
-                groups, _mm512_slli_epi64(_mm512_popcnt_epi64(
+                groups, _mm512_sllv_epi64(_mm512_popcnt_epi64(
                                               lmc__class_masks_avx512(keys[v], finder.table[set])),
-                                          8 * v));
+                                          _mm512_set1_epi64(8 * v)));
             lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups);
             up_to[set] =
                 _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups, _mm512_setzero_si512()));
