@@ -102,6 +102,16 @@ struct patches {
     size_t size, cap;
 };
 
+/* Bytes [from, to) of a file, as they will be after all pending patches: what was read last as
+ * predictions, with what was handed since in its place. Byte i is data[i % WINDOW_SIZE]. So patches
+ * are made and written without reading the target again, unless a part of it was no prediction or
+ * has left the window. */
+struct window {
+    unsigned char *data;
+    size_t number;
+    uint64_t from, to;
+};
+
 struct journal {
     char *path;
     int dir;                  /* the directory that it is in */
@@ -119,7 +129,8 @@ struct journal {
     uint64_t n_recorded;    /* how many of these the side file counts as done */
     uint64_t span;          /* bytes since the last slot */
     int is_touched;         /* the target was written to */
-    unsigned char *old, *patched; /* PATCH_SIZE each */
+    struct window window;
+    unsigned char *piece; /* PATCH_SIZE, for what is not in the window */
 };
 
 /* Makes the header of a delta that restores `total` bytes; capacity and start are not set. */
@@ -140,8 +151,8 @@ int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
                     const unsigned char *data, size_t size);
 
 /* Reads the target as it will be after all pending patches. reading: the same files as j->target */
-int read_through_journal(const struct journal *j, struct place *reading, size_t number,
-                         uint64_t offset, unsigned char *dst, size_t size);
+int read_through_journal(struct journal *j, struct place *reading, size_t number, uint64_t offset,
+                         unsigned char *dst, size_t size);
 
 /* path: of the side file; the journal owns this string from now on. dir: the directory that it is
  * in, which must stay open. Opens the side file, if there is one, and reads its header. The journal

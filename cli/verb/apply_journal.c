@@ -16,10 +16,12 @@
 #define PATCH_HEADER_SIZE 24u
 #define PATCH_SIZE ((size_t)64 << 10)
 
-/* A slot is written when its patches have SLOT_SIZE bytes, or were made from SLOT_SPAN bytes. */
+/* A slot is written when its patches have SLOT_SIZE bytes, or were made from SLOT_SPAN bytes. The
+ * window has room for what a slot of a dense delta is made from, and for the blocks after it. */
 #if !defined(SLOT_SIZE) /* tests have small ones */
 #define SLOT_SIZE ((size_t)4 << 20)
 #define SLOT_SPAN ((uint64_t)32 << 20)
+#define WINDOW_SIZE ((size_t)12 << 20)
 #endif
 
 static const unsigned char journal_magic[8] = {0x8C, 'L', 'M', 'C', 'a', 'p', 'l', 0x0A};
@@ -111,6 +113,43 @@ static int write_place(struct place *p, size_t number, uint64_t offset, const vo
     return error ? fail_place(p, number, error, "cannot write to it") : CODE_OK;
 }
 
+/* -- the window -- */
+
+/* A part of a file that is in the window, or NULL. */
+static unsigned char *find_in_window(const struct window *w, size_t number, uint64_t offset,
+                                     size_t size)
+{
+    const size_t at = (size_t)(offset % WINDOW_SIZE);
+    return number == w->number && offset >= w->from && offset + size <= w->to &&
+                   size <= WINDOW_SIZE - at
+               ? w->data + at
+               : NULL;
+}
+
+/* What does not continue the window begins it anew. */
+static void keep_in_window(struct window *w, size_t number, uint64_t offset,
+                           const unsigned char *data, size_t size)
+{
+    if (number != w->number || offset != w->to) w->from = offset;
+    w->number = number;
+    w->to = offset + size;
+    if (w->to - w->from > WINDOW_SIZE) w->from = w->to - WINDOW_SIZE;
+    while (size) {
+        const size_t at = (size_t)(offset % WINDOW_SIZE), room = WINDOW_SIZE - at,
+                     part = size < room ? size : room;
+        memcpy(w->data + at, data, part);
+        offset += part;
+        data += part;
+        size -= part;
+    }
+}
+
+/* Drops a file's bytes up to `end`. */
+static void drop_from_window(struct window *w, size_t number, uint64_t end)
+{
+    if (number == w->number && w->from < end) w->from = end < w->to ? end : w->to;
+}
+
 /* -- patches -- */
 
 /* Stores value in `size` bytes, little-endian. */
@@ -143,10 +182,9 @@ static int next_patch(const struct patches *list, size_t *at, struct patch *p)
     return 1;
 }
 
-/* Compares 64 words. Returns a mask of those that differ, and appends their new values at *words;
- * the word after them may be overwritten. Avoids branches, which would be mispredicted. */
-static uint64_t compare_words(const unsigned char *from, const unsigned char *to,
-                              unsigned char **words)
+/* Copies 64 words. Returns a mask of those that were different, and appends their new values at
+ * *words; the word after them may be overwritten. Avoids branches, which would be mispredicted. */
+static uint64_t replace_words(unsigned char *from, const unsigned char *to, unsigned char **words)
 {
     unsigned char *word = *words;
     uint64_t mask = 0;
@@ -154,6 +192,7 @@ static uint64_t compare_words(const unsigned char *from, const unsigned char *to
         uint64_t old, new_one;
         memcpy(&old, from + 8 * k, 8);
         memcpy(&new_one, to + 8 * k, 8);
+        memcpy(from + 8 * k, &new_one, 8);
         memcpy(word, &new_one, 8);
         word += old != new_one ? 8 : 0;
         mask |= (uint64_t)(old != new_one) << k;
@@ -162,9 +201,10 @@ static uint64_t compare_words(const unsigned char *from, const unsigned char *to
     return mask;
 }
 
-/* Adds a patch that turns `from` into `to`, unless they are equal. size is at most PATCH_SIZE. */
+/* Turns `from` into `to`, and adds a patch that does so, unless they are equal. size is at most
+ * PATCH_SIZE. */
 static void add_patch(struct patches *list, size_t file_number, uint64_t offset,
-                      const unsigned char *from, const unsigned char *to, size_t size)
+                      unsigned char *from, const unsigned char *to, size_t size)
 {
     const size_t n_masks = count_masks(size), most = PATCH_HEADER_SIZE + n_masks * (8 + 512) + 8;
     unsigned char *head, *mask, *words, *end, last[2][512];
@@ -176,12 +216,13 @@ static void add_patch(struct patches *list, size_t file_number, uint64_t offset,
     mask = head + PATCH_HEADER_SIZE;
     words = end = mask + 8 * n_masks;
     for (; size >= 512; size -= 512, from += 512, to += 512, mask += 8)
-        store_number(mask, compare_words(from, to, &end), 8);
+        store_number(mask, replace_words(from, to, &end), 8);
     if (size) {
         memset(last, 0, sizeof last);
         memcpy(last[0], from, size);
         memcpy(last[1], to, size);
-        store_number(mask, compare_words(last[0], last[1], &end), 8);
+        store_number(mask, replace_words(last[0], last[1], &end), 8);
+        memcpy(from, to, size);
     }
     if (end == words) return;
     size += 512 * (size_t)(mask - head - PATCH_HEADER_SIZE) / 8;
@@ -291,6 +332,7 @@ int begin_journal(struct journal *j, struct archive *delta, uint64_t total)
 {
     j->capacity = j->number = j->n_handed = j->n_recorded = j->span = 0;
     j->pending.size = 0;
+    j->window.from = j->window.to = 0; /* files have other numbers in another delta */
     j->is_recorded = j->is_found = j->is_touched = 0;
     return describe_delta(j->header, delta, total);
 }
@@ -384,11 +426,14 @@ int flush_journal(struct journal *j)
         set_last_words(j->target_name, "is left half applied; give the same command again, and it "
                                        "goes on");
     for (size_t at = 0; code == CODE_OK && next_patch(&j->pending, &at, &p);) {
-        code = read_place(j->target, p.file_number, p.offset, j->patched, p.size);
-        use_patch(&p, p.offset, j->patched, p.size);
+        const unsigned char *data = find_in_window(&j->window, p.file_number, p.offset, p.size);
+        if (!data) {
+            data = j->piece;
+            code = read_place(j->target, p.file_number, p.offset, j->piece, p.size);
+            use_patch(&p, p.offset, j->piece, p.size);
+        }
         j->is_touched = 1;
-        if (code == CODE_OK)
-            code = write_place(j->target, p.file_number, p.offset, j->patched, p.size);
+        if (code == CODE_OK) code = write_place(j->target, p.file_number, p.offset, data, p.size);
     }
     j->pending.size = 0;
     j->is_recorded = 0;
@@ -405,8 +450,13 @@ int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
     while (size && code == CODE_OK) {
         size_t part = PATCH_SIZE - (size_t)(offset % PATCH_SIZE);
         part = part < size ? part : size;
-        code = read_place(j->target, file_number, offset, j->old, part);
-        if (code == CODE_OK) add_patch(&j->pending, file_number, offset, j->old, data, part);
+        unsigned char *old = find_in_window(&j->window, file_number, offset, part);
+        if (!old) {
+            drop_from_window(&j->window, file_number, offset + part);
+            old = j->piece;
+            code = read_place(j->target, file_number, offset, old, part);
+        }
+        if (code == CODE_OK) add_patch(&j->pending, file_number, offset, old, data, part);
         offset += part;
         data += part;
         size -= part;
@@ -416,14 +466,15 @@ int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
     return code;
 }
 
-int read_through_journal(const struct journal *j, struct place *reading, size_t number,
-                         uint64_t offset, unsigned char *dst, size_t size)
+int read_through_journal(struct journal *j, struct place *reading, size_t number, uint64_t offset,
+                         unsigned char *dst, size_t size)
 {
     struct patch p;
     int code = read_place(reading, number, offset, dst, size);
     for (size_t at = 0; code == CODE_OK && next_patch(&j->pending, &at, &p);)
         if (p.file_number == number && p.offset < offset + size && offset < p.offset + p.size)
             use_patch(&p, offset, dst, size);
+    if (code == CODE_OK) keep_in_window(&j->window, number, offset, dst, size);
     return code;
 }
 
@@ -431,8 +482,8 @@ void free_journal(struct journal *j)
 {
     if (j->fd >= 0) close(j->fd);
     free(j->pending.data);
-    free(j->old);
-    free(j->patched);
+    free(j->window.data);
+    free(j->piece);
     free(j->found_name);
     free(j->path);
 }
@@ -478,8 +529,8 @@ int open_journal(struct journal *j, char *path, int dir)
     memset(j, 0, sizeof *j);
     j->path = path;
     j->dir = dir;
-    j->old = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
-    j->patched = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
+    j->window.data = (unsigned char *)resize(NULL, WINDOW_SIZE, 1);
+    j->piece = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
     j->fd = open_file(dir, base_name(path), O_RDWR | O_NOFOLLOW);
     if (j->fd < 0) return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))

@@ -242,6 +242,24 @@ class Applies(ApplyCase):
             self.skipTest("this file system has no holes")
         self.assertEqual((self.read("s0/a"), self.read("s0/b")), (a, b"y"))
 
+    def test_how_often_the_target_is_read(self):
+        """Once to identify it, and once as the prediction; the second time not for patches, nor to write them."""
+        if not os.path.exists("/proc/self/io"):
+            self.skipTest("needs /proc/PID/io")
+        old = 16 * bf16(1 << 19)
+        self.write("s0", old)
+        self.write("s1", flipped(old, random.Random(1), 3))  # patches that fill two slots
+        self.lmc("--dtype=BF16", "--base", "s0", "s1", "-o", "d1")
+        for args, most in (((), 2), (("--trust-base",), 1)):
+            self.copy("s0")
+            p = subprocess.Popen([LMC, "apply", "-q", "-T1", "--dtype=BF16", *args, "d1", "t"], cwd=self.dir)
+            os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
+            with open("/proc/%d/io" % p.pid) as f:
+                n_read = int(f.readline().split()[1]) - 3 * os.path.getsize(self.path("d1"))
+            self.assertEqual(p.wait(), 0)
+            self.holds("t", self.read("s1"))
+            self.assertLess(n_read / len(old), most + 0.5)
+
     def test_several_deltas(self):
         for steps in (steps_of_file(5), steps_of_tree(5)):
             self.make_chain(steps)

@@ -755,7 +755,7 @@ def build():
     if is_old(SMALL_SLOTS, [os.path.join(ROOT, name) for name in ("lmc.h", "include/lmc_salvage.h", "include/lmc_extra.h")] + files):
         with open(help_text, "w", encoding="utf-8") as f:
             subprocess.run(["sed", "-f", os.path.join(cli, "help.sed"), os.path.join(cli, "help.txt")], stdout=f, check=True)
-        small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", help_text, *sorted(f for f in files if f.endswith(".c"))]
+        small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", "-DWINDOW_SIZE=((size_t)3000)", help_text, *sorted(f for f in files if f.endswith(".c"))]
         how = ["-O1"] if not SANITIZE else ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DFAULTS_WRAP", source,
                                             *("-Wl,--wrap=" + name for name in WRAPPED)]
         made = compile_to(SMALL_SLOTS, *flags, *small, *how, "-ljansson", "-pthread", cc=cc)
