@@ -486,7 +486,8 @@ static int apply_all(struct apply *a)
     int code = find_interrupted(a, &next), is_wrong = 1;
     if (code == CODE_OK && a->journal.state == JOURNAL_OURS)
         code = apply_delta(a, &a->deltas[next], NULL, TARGET_HALF, &is_wrong);
-    else if (code == CODE_OK && a->journal.state == JOURNAL_NONE && a->o->trust_base)
+    else if (code == CODE_OK && a->journal.state == JOURNAL_NONE && a->o->trust_base &&
+             a->n_deltas == 1) /* of several, the target may have some already */
         code = apply_delta(a, &a->deltas[next], NULL, TARGET_TRUSTED, &is_wrong);
     else if (code != CODE_OK) return code;
     if (a->has_last) {

@@ -114,7 +114,8 @@ def describe_torch(t: Any, device: str = "cpu") -> Array:
     address = t.data_ptr() if nbytes else 0
     if nbytes and not address:
         raise ValueError("the tensor has no memory: it is a meta, fake or distributed tensor")
-    return Array(_lmc.Memory(address, nbytes, False, t), dtype, shape, nbytes)
+    # the storage owns the memory: the tensor may get another one by .data
+    return Array(_lmc.Memory(address, nbytes, False, t.untyped_storage() if nbytes else t), dtype, shape, nbytes)
 
 
 def _of_numpy(a: Any) -> Array:

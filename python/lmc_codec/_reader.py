@@ -316,7 +316,7 @@ class Reader:
         if x.strides is not None:
             _lmc.gather(span, buffer, x.shape, x.strides)
         elif span is not buffer and x.size:
-            memoryview(buffer)[:] = span
+            memoryview(buffer).cast("B")[:] = span
         if x.flags:
             _lmc.resolve(buffer, x.dtype, x.flags)
 

@@ -470,7 +470,7 @@ def _find_memory(array: Any, dtype: str, shape: tuple[int, ...]) -> tuple[Any, s
     if (kind, own) != (dtype, shape):
         return None, f"it is {kind} {list(own)}, and the tensor {dtype} {list(shape)}"
     if hasattr(array, "layout"):
-        if array.is_meta or str(array.layout) != "torch.strided":
+        if str(array.layout) != "torch.strided" or array.is_meta:
             return None, "it has no plain memory"
     elif not (array.flags.c_contiguous and array.flags.writeable):
         return None, "it is read-only, or not contiguous"
@@ -501,8 +501,19 @@ def _get_all(reader: Reader, infos: list[TensorInfo], device: Any, out: Mapping[
 def _copy_all(found: Iterable[tuple[str, Any]], out: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, array in found:
         if name in out:
-            out[name].detach().copy_(array) if hasattr(array, "copy_") else out[name].__setitem__(..., array)
+            _copy(array, out[name])
         yield name, out.get(name, array)
+
+
+def _copy(array: Any, to: Any) -> None:
+    """Either may be a tensor or a NumPy array; dtypes and shapes are the same."""
+    if hasattr(array, "copy_") != hasattr(to, "copy_"):
+        memoryview(_arrays.describe(to).buffer).cast("B")[:] = memoryview(_arrays.describe(array).buffer).cast("B")
+        note_change(to)
+    elif hasattr(to, "copy_"):
+        to.detach().copy_(array)
+    else:
+        to[...] = array
 
 
 def _fill(reader: Reader, infos: list[TensorInfo], out: Mapping[str, tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ import lmc_codec as lmc
 import lmc_codec.numpy as lmc_numpy
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from lmc_codec.torch import apply_file, load_file, load_model, save_file, save_model
 
@@ -142,3 +143,31 @@ def test_load_model_says_what_differs(tmp_path):
     assert torch.equal(b.first.weight, a.first.weight)
     with pytest.raises(RuntimeError, match='Missing key.*"more.bias"'):
         load_model(b, tmp_path / "a.lmc")
+
+
+def test_memory_that_is_given_up_meanwhile(tmp_path):
+    """What a tensor of `out` had when loading began stays until it ends, even if the tensor gets other memory."""
+    a = {"a": torch.ones(3_000_000), "b": torch.ones(3_000_000)}
+    save_file(a, tmp_path / "a.lmc")
+    out = {name: torch.nn.Parameter(torch.zeros_like(t)) for name, t in a.items()}
+
+    def give_up(done, total):
+        out["b"].data = torch.zeros(3)
+
+    loaded = load_file(tmp_path / "a.lmc", out=out, progress=give_up)
+    assert torch.equal(loaded["a"], a["a"]) and loaded["b"] is out["b"] and out["b"].shape == (3,)
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize("suffix", ["lmc", "safetensors"])
+def test_out_of_both_kinds(tmp_path, suffix):
+    """Tensors and arrays, also np.matrix, wherever they come from."""
+    a = {"small": torch.randn(5, 4), "matrix": torch.randn(5, 4), "half": torch.randn(300).half(), "tensor": torch.randn(9)}
+    path = tmp_path / f"a.{suffix}"
+    (save_file if suffix == "lmc" else safetensors.torch.save_file)(a, path)
+    for load in load_file, lmc_numpy.load_file:
+        out = {"small": np.zeros((5, 4), np.float32), "matrix": np.matrix(np.zeros((5, 4), np.float32)), "half": np.zeros(300, np.float16), "tensor": torch.zeros(9)}
+        version = out["tensor"]._version
+        loaded = load(path, out=out)
+        assert all(loaded[name] is out[name] and (np.asarray(out[name]) == t.numpy()).all() for name, t in a.items())
+        assert out["tensor"]._version > version

@@ -260,6 +260,21 @@ class Applies(ApplyCase):
             self.holds("t", self.read("s1"))
             self.assertLess(n_read / len(old), most + 0.5)
 
+    def test_again_without_reading(self):
+        """Blocks without a base would be written over a target that has the last snapshot already."""
+        r = random.Random(1)
+        names, b = [], bytearray(bf16(1_000_000))
+        for i in range(3):
+            b[2000 * i : 1_000_000 : 400] = r.randbytes(len(b[2000 * i : 1_000_000 : 400]))
+            self.put("s%d" % i, {"a": r.randbytes(6_000_000), "b": bytes(b)})
+            if i:
+                names.append("d%d" % i)
+                self.lmc("--base", "s%d" % (i - 1), "s%d" % i, "-o", names[-1])
+        self.copy("s0")
+        for _ in range(2):
+            self.apply("-q", *names, "--trust-base", "t")
+            self.holds("t", self.snapshot("s2"))
+
     def test_several_deltas(self):
         for steps in (steps_of_file(5), steps_of_tree(5)):
             self.make_chain(steps)
