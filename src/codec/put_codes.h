@@ -214,13 +214,16 @@ static lmc__code_range lmc__measure_range(lmc__code_search *s, size_t at, size_t
 }
 
 /* 1 if a magnitude but 0 is there again: ternary weights may have no other, but one element among
- * many zeros says nothing. */
+ * many zeros says nothing, and neither do constants. */
 static int lmc__is_repeated(const lmc__code_search *s, size_t at, uint32_t magnitude)
 {
-    unsigned i, n = 0;
-    for (i = 0; i < LMC__CODED_REPEAT; i++, at++)
+    const uint32_t first = lmc__element_at(s, at);
+    unsigned i, n = 0, differs = 0;
+    for (i = 0; i < LMC__CODED_REPEAT; i++, at++) {
         n += lmc__wide_magnitude(s, lmc__magnitude_at(s, at)) == magnitude;
-    return magnitude && n > 1;
+        differs |= lmc__element_at(s, at) != first;
+    }
+    return differs && magnitude && n > 1;
 }
 
 /* How many mantissas the probed elements have, by their upper 7 bits; 9 if they have more. */
