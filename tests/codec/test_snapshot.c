@@ -2532,6 +2532,49 @@ static void test_written_groups(void)
     check_copied_crc();
 }
 
+/* The size of a snapshot of 8 tensors of n elements: all elements of a constant tensor are equal,
+ * and those of the next one are random, so a tree that both share takes a bit for each equal
+ * element. */
+static size_t size_of_unlike(enum lmc_dtype dtype, size_t n)
+{
+    enum { N_TENSORS = 8 };
+    static const char *const names[N_TENSORS] = {"0", "1", "2", "3", "4", "5", "6", "7"};
+    static lmc_tensor tensors[N_TENSORS];
+    static t_model model;
+    const size_t bytes = n * lmc_dtype_width(dtype);
+    const uint64_t shape[1] = {n};
+    uint8_t *const data = make(N_TENSORS * bytes, T_RANDOM, LMC_U8);
+    t_memory out;
+    size_t i;
+    memset(&model, 0, sizeof model);
+    memset(&out, 0, sizeof out);
+    for (i = 0; i < N_TENSORS; i++) {
+        tensors[i] = t_tensor(names[i], lmc_dtype_name(dtype), 1, shape, i * bytes, bytes);
+        if (i % 2 == 0) memset(data + i * bytes, 0x3C, bytes);
+    }
+    t_add_file(&model, "model.safetensors", data, N_TENSORS * bytes)->file.tensors = tensors;
+    model.files[0].file.n_tensors = N_TENSORS;
+    CHECK_STATUS(t_write_model(&model, &out, NULL, 0, NULL), LMC_OK);
+    model.files[0].file.tensors = NULL; /* they are not on the heap */
+    model.files[0].file.n_tensors = 0;
+    t_free_model(&model);
+    free(out.data);
+    return out.size;
+}
+
+/* Tensors from 40 Ki elements on have trees of their own; smaller neighbours share them. */
+static void test_large_tensors(void)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_F8_E4M3, LMC_BF16};
+    size_t i;
+    for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        const size_t random = 4 * ((size_t)40 << 10) * lmc_dtype_width(dtypes[i]);
+        t_note("unlike neighbours of dtype %d", (int)dtypes[i]);
+        CHECK(size_of_unlike(dtypes[i], (size_t)40 << 10) < random + 2000);
+        CHECK(size_of_unlike(dtypes[i], ((size_t)40 << 10) - 1) > random + 10000);
+    }
+}
+
 /* -- requests to a source that is far away -- */
 
 enum { BIG = 1 << 20 };
@@ -3231,6 +3274,7 @@ int main(int argc, char **argv)
     test_grouped();
     test_written_groups();
     test_check_without_base();
+    test_large_tensors();
     test_requests_of_small_tensors();
     test_requests_of_chains();
     if (!t_quick) test_requests_without_rows();
