@@ -1441,11 +1441,6 @@ lmc__take_options(void *o, size_t size, size_t first, const void *given)
     lmc__take_options(o, sizeof *(o),                                                              \
                       (size_t)((const char *)(&(o)->last + 1) - (const char *)(o)), given)
 
-/* The result of a function that makes an object: NULL on errors. */
-#define LMC__NEW_OBJECT(object)                                                                    \
-    LMC__CHECK(object, LMC_ERR_ARGUMENT);                                                          \
-    *(object) = NULL
-
 /* For structs of the caller: no reserved word has a meaning yet. Callbacks: `call` is needed. */
 static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
 #define LMC__CHECK_RESERVED(s)                                                                     \
@@ -1454,12 +1449,19 @@ static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
     LMC__CHECK((s) && (s)->call, LMC_ERR_ARGUMENT);                                                \
     LMC__CHECK_RESERVED(s)
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
+/* The result of a function that makes an object: NULL on errors. */
+#define LMC__NEW_OBJECT(object)                                                                    \
+    LMC__CHECK(object, LMC_ERR_ARGUMENT);                                                          \
+    *(object) = NULL
+
 LMC__INLINE enum lmc_status lmc__check_allocator(const lmc_allocator *a)
 {
     if (!a) return LMC_OK;
     LMC__CHECK_CALLBACKS(a, reallocate);
     return LMC_OK;
 }
+#endif
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {
@@ -1615,14 +1617,15 @@ enum {
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* A row (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not used. */
-typedef struct lmc__planes {
-    uint8_t *row[8];
-} lmc__planes;
 typedef struct lmc__const_planes {
     const uint8_t *row[8];
 } lmc__const_planes;
 
 #ifndef LMC_NO_ENCODER
+typedef struct lmc__planes {
+    uint8_t *row[8];
+} lmc__planes;
+
 /* A plane that is the root of a tree: split_root maps and partitions its bytes, as the kernels map
  * and partition do. Its row is a list for the work; left may be the same list. */
 typedef struct lmc__parted {
@@ -1670,11 +1673,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
                                             const lmc__merged *root, unsigned width,
                                             enum lmc__order order)
 {
-    lmc__join_source source;
-    source.planes = planes;
-    source.root = root;
-    source.width = width;
-    source.order = order;
+    const lmc__join_source source = {planes, root, width, order};
     return source;
 }
 
@@ -1695,16 +1694,18 @@ typedef struct lmc__delta_block {
     const lmc__grouping *grouping;
 } lmc__delta_block;
 
-/* A list for each class and plane. n: the elements of each class, which group counts. */
-typedef struct lmc__classes {
-    uint8_t *row[LMC__MAX_CLASSES][8];
-    size_t n[LMC__MAX_CLASSES];
-} lmc__classes;
+/* A side for each class and plane. */
 typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
 #ifndef LMC_NO_ENCODER
+/* A list for each class and plane. n: the elements of each class, which group counts. */
+typedef struct lmc__classes {
+    uint8_t *row[LMC__MAX_CLASSES][8];
+    size_t n[LMC__MAX_CLASSES];
+} lmc__classes;
+
 /* Elements of a block that differ from their prediction: their numbers, ascending; their values,
  * and their predictions, `width` bytes each, without gaps. */
 typedef struct lmc__changed {
@@ -2388,17 +2389,13 @@ LMC__INLINE uint64_t lmc__compare_neon(const uint8x16_t v[4], uint8x16_t from)
         0);
 }
 
-/* A shuffle by the bits of m: the bytes of zeros go to the low half, those of ones to the high. */
-LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
-{
-    return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
-}
-
-/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, because
- * the table has these places. The two halves of the result are stored separately. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by the bits of m: those of zeros go to the low half, those of
+ * ones to the high. They are moved to bytes 0 .. 7 first, because the table has these places. The
+ * two halves of the result are stored separately. */
 LMC__INLINE uint8x16_t lmc__sort8_neon(uint8x16_t v, unsigned j, unsigned m)
 {
-    return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v, lmc__load_sort_places_neon(m));
+    return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v,
+                      vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m])));
 }
 
 LMC__INLINE void lmc__store_low_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vget_low_u8(x)); }
@@ -2639,20 +2636,12 @@ LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
 #endif
 }
 
-/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext would need no table, but is microcoded on Zen 1 and 2.) */
-LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
-{
-    return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
-}
-
-/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, because
- * the table has these places. The two halves of the result are stored separately. */
+/* (pext would need no table, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
-    const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
-    return _mm_shuffle_epi8(j & 1 ? _mm_unpackhi_epi64(half, half) : half,
-                            lmc__load_sort_places_avx2(m));
+    const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1),
+                  places = _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+    return _mm_shuffle_epi8(j & 1 ? _mm_unpackhi_epi64(half, half) : half, places);
 }
 
 /* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). */
@@ -5176,10 +5165,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum = _mm512_add_epi64(sum, v[p]);
-            crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
         }
-        crc[0] = _mm512_xor_si512(crc[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
+        lmc__crc_add_avx512(crc, fold, v, width, &start);
         if (order)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__to_residuals_avx512(v[p], width, order);
@@ -5461,9 +5448,6 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
  * addresses differ: else a load may wait for an earlier store with the same low bits. */
 #define LMC__STRIP_GAP 1024u
-typedef struct lmc__strip_buffers {
-    uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
-} lmc__strip_buffers;
 
 /* Copies `width` vectors from from + at, which is not aligned, to out + at, which is. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
@@ -5475,11 +5459,10 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
 }
 
 /* All whole strips; there is at least one; the root, if any, is the top plane. */
-LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
-                                                        const lmc__join_source *source, size_t n,
-                                                        unsigned width, enum lmc__order order,
-                                                        int can_merge, lmc__streaming streaming,
-                                                        lmc__strip_buffers *buffers)
+LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(
+    const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width,
+    enum lmc__order order, int can_merge, lmc__streaming streaming,
+    uint8_t (*strips)[LMC__STRIP_SIZE + LMC__STRIP_GAP])
 {
     const size_t n_strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
     const lmc__merged *const root = can_merge ? source->root : NULL;
@@ -5487,7 +5470,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const __m256i zero = _mm256_setzero_si256();
     lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     const uint8_t *mask = NULL;
-    uint8_t *from, *to = buffers->strip[0], constant[2][64];
+    uint8_t *from, *to = strips[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     lmc__progress done = lmc__no_progress;
     size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
@@ -5502,7 +5485,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     for (i = n_strip; i + n_strip <= n; i += n_strip) {
         uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
-        to = buffers->strip[i / n_strip & 1];
+        to = strips[i / n_strip & 1];
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
@@ -5553,12 +5536,12 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     const unsigned width = source.width;
     const enum lmc__order order = source.order;
     lmc__progress done = lmc__no_progress;
-    lmc__strip_buffers buffers;
+    uint8_t strips[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
     if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
         switch (width) { /* 8, which is rare, by strips */
 #define LMC__CALL(w, can_merge)                                                                    \
-    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
+    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, strips)
         case 1: LMC__CALL(1, 1); break;
         case 2: /* testing for the root in the loop would slow down blocks of zeros */
             if (source.root) LMC__CALL(2, 1);
@@ -5571,10 +5554,6 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 }
 
 /* Steps of 64 elements, in registers; the root, if any, is the top plane. The CRC: see split_root.
- *
- *     mask, left, right --merge--> top plane ------------+
- *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
- *                                                                            +--> store or stream
  */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
@@ -5735,23 +5714,17 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* Counts elements one by one. This defines the counts; the vector loops end with it. */
-static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                                unsigned width, const lmc__grouping *grouping)
-{
-    uint8_t classes[256];
-    size_t i;
-    lmc__set_class_table(classes, grouping);
-    memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
-    for (i = 0; i < n; i++) counts[classes[lmc__key_at(base, i, width)]]++;
-}
-
+/* Counts elements one by one. The vector loops end with it. It fills no tally. */
 static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                       size_t n, unsigned width, const lmc__grouping *grouping,
                                       uint8_t *tally)
 {
+    uint8_t classes[256];
+    size_t i;
     (void)tally;
-    lmc__count_elements(counts, base, n, width, grouping);
+    lmc__set_class_table(classes, grouping);
+    memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
+    for (i = 0; i < n; i++) counts[classes[lmc__key_at(base, i, width)]]++;
 }
 
 #if LMC__NEON || LMC__X86
@@ -5875,7 +5848,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
                        else lmc__count_keys_neon(up_to + c, base, whole, w, highest + c, 5));
     /* This sets counts for the rest. Then the elements that the vectors counted are added. */
     up_to[n_classes - 1] = whole;
-    lmc__count_elements(counts, base + whole * width, n - whole, width, grouping);
+    lmc__count_classes_scalar(counts, base + whole * width, n - whole, width, grouping, NULL);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
@@ -5996,7 +5969,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
         lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
     up_to[n_classes - 1] = i;
-    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
+    lmc__count_classes_scalar(counts, base + i * width, n - i, width, grouping, NULL);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
@@ -6148,7 +6121,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
     }
     lmc__store_avx512((uint8_t *)in_classes, up_to[0]);
     lmc__store_avx512((uint8_t *)(in_classes + 8), up_to[1]);
-    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
+    lmc__count_classes_scalar(counts, base + i * width, n - i, width, grouping, NULL);
     for (c = 0; c < n_classes; c++)
         counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
 }
@@ -6424,10 +6397,8 @@ LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, cons
                 lmc__fetch_ahead_avx512(src, from, n, width, p);
                 b[p] = lmc__load_avx512(base + from * width + 64 * p);
                 v[h][p] = lmc__load_once_avx512(src + from * width + 64 * p);
-                sum[p] = lmc__crc_fold(sum[p], fold, v[h][p]);
             }
-            sum[0] = _mm512_xor_si512(sum[0], start);
-            start = _mm512_setzero_si512(); /* for the first step only */
+            lmc__crc_add_avx512(sum, fold, v[h], width, &start);
             /* The CRC is of the elements: from here on v holds residuals. */
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[h][p] =
@@ -6676,22 +6647,14 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst,
 #endif
 
 #if LMC__X86
-/* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
- * number of elements of its class before it in the step. Bytes that are -1 where an element is of
- * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
- * own; its complement is that number minus one, the place. For other elements the place is the
- * complement of zero, 255: there a shuffle gives zero.
+/* Steps of whole vectors. Places come from sums of bytes that are -1 where an element is of the
+ * class, as in lmc__merge_spread_avx2, and each half is loaded from its own place: within 32 bytes
+ * from next[c] on. For elements of other classes the place is 255: there a shuffle gives zero.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
- *     sum               0  -1  -2  -2  -3  -3  -3  -4     of all up to here, itself included
- *     sum & one         0  -1  -2   0  -3   0   0  -4
+ *     sum & one         0  -1  -2   0  -3   0   0  -4     of all up to here, itself included
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
- *
- * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
- * place, behind those of the first; both loads are within 32 bytes from next[c] on:
- *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
- *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * The loop works strip by strip, so that the CRC reads from the first cache what was stored. */
 LMC__INLINE_AVX2 void lmc__ungroup_avx2_loop(const lmc__kernels *k, uint8_t *dst,
@@ -6784,12 +6747,7 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
 
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
- * join_root. But if dst is base, nothing is streamed: the lines just read are in the caches.
- *
- *     m            0 1 0 0 1 0 1 0 ...
- *     list         A B C D ...
- *     v before     x . x x . x . x ...     x: of the classes before
- *     v after      x A x x B x C x ... */
+ * join_root. But if dst is base, nothing is streamed: the lines just read are in the caches. */
 LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
@@ -6845,17 +6803,14 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         else
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
+        lmc__crc_add_avx512(sum, fold, v, width, &start);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
-            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
             /* streams is the same in all steps, so the branch is always predicted */
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* after the fold, which in the first step gives sum[0] = v[0]: sums start as 0 */
-        sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
     }
     if (i && streams) lmc__end_stream_avx512(&stream, dst + i * width);
     done->n = i;
@@ -8187,6 +8142,8 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 }
 #endif /* LMC_NO_ENCODER */
 
+#if LMC__VECTORS
+#ifndef LMC_NO_ENCODER
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
  * power of two that is at least the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a
  * power of two, a shift by log2 is enough.
@@ -8200,8 +8157,6 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-#if LMC__VECTORS
-#ifndef LMC_NO_ENCODER
 LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 {
     lmc__divisor d;
@@ -8600,7 +8555,6 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* AVX2's join is enough: it only joins elements that join_root leaves over. */
 #define LMC__AVX512_KERNELS(sha256)                                                                \
     LMC_TIER_AVX512, 1,                                                                            \
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx2, sha256),                \
@@ -8664,7 +8618,6 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
-    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI and the rest: Ice Lake, Zen 4 and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
@@ -9161,6 +9114,7 @@ typedef struct lmc__job {
     uint8_t *dst;
     uint32_t number; /* of the block in its run */
 
+#ifndef LMC_NO_ENCODER
     /* Encoding. Sizes: bytes of src; room at dst, later the bytes written there. */
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
@@ -9172,6 +9126,7 @@ typedef struct lmc__job {
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
     uint64_t without; /* LMC_FEATURE_ZEROS, _MATRIX, _CODES: Layouts 3, 4, 5 are not allowed */
+#endif
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
@@ -9455,15 +9410,7 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
 #endif
 
 /* Parses a header whose CRC was right. The order of the checks is that of spec 5, because it
- * decides which error is reported. The conformance vectors test it.
- *
- *   1  values that a later version may use (UNSUPPORTED)
- *   2  n, then the payload's size: together they bound the memory that a block needs
- *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
- *      block, or one of codes, has elements of 2 or 4 bytes, and no order or grouping; one with
- *      zeros apart, rows and columns, or codes has no prediction; rows and columns have an order
- *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
- *      are not grouped) need two classes or more, and are never in a sparse block */
+ * decides which error is reported. The conformance vectors test it. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -13929,9 +13876,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  * an access outside of the buffers, and time is in proportion to the number of elements. A
  * workspace of lmc_block_workspace_size() is enough for any payload. */
 
-/* Decodes the payload of a block that is not stored: quantised elements; else classes, if there is
- * a prediction; else planes, perhaps with zeros apart or predicted by rows and columns. base: the
- * prediction, or NULL. */
+/* Decodes the payload of a block that is not stored. base: the prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -20962,13 +20907,9 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
- * there are three ways to read the next bytes:
- *  - a window has them: they are copied;
- *  - they begin with a whole block, which may be the last, shorter block of the run: whole blocks
- *    are decoded directly to out;
- *  - else a window is filled, beginning with the block of the first byte.
- * A byte that no run has is lost (salvage). */
+/* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction: then bytes in
+ * a window are copied; whole blocks, of which the run's last may be shorter, are decoded directly
+ * to out; else a window is filled. A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -21322,7 +21263,6 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* free_extra frees what a larger struct adds; both are one allocation, of struct_size bytes. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;

@@ -845,12 +845,10 @@ static enum lmc_status lmc__measure_sample(lmc__fit *f, uint64_t stride, int wit
         n = lmc__get_chunk_size(q, at);
         LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i += part) {
-            lmc__quant_source strip;
-            part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-            strip.elements = f->chunk + i * p->width;
-            strip.second = f->second + i * p->width;
-            strip.first = at + i;
-            strip.n = part;
+            const lmc__quant_source chunk = {f->chunk, f->second, at, n},
+                                    strip = lmc__part_of(&chunk, p->width, i,
+                                                         lmc__min(n - i, LMC__QUANTIZED_STRIP));
+            part = strip.n;
             if (p->grid.is_log || !with_loss)
                 (void)lmc__find_symbols(f->k, p, symbols, f->x + 4 * i, f->s ? f->s + 4 * i : NULL,
                                         at + i, part);

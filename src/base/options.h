@@ -36,11 +36,6 @@ lmc__take_options(void *o, size_t size, size_t first, const void *given)
     lmc__take_options(o, sizeof *(o),                                                              \
                       (size_t)((const char *)(&(o)->last + 1) - (const char *)(o)), given)
 
-/* The result of a function that makes an object: NULL on errors. */
-#define LMC__NEW_OBJECT(object)                                                                    \
-    LMC__CHECK(object, LMC_ERR_ARGUMENT);                                                          \
-    *(object) = NULL
-
 /* For structs of the caller: no reserved word has a meaning yet. Callbacks: `call` is needed. */
 static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
 #define LMC__CHECK_RESERVED(s)                                                                     \
@@ -49,12 +44,19 @@ static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
     LMC__CHECK((s) && (s)->call, LMC_ERR_ARGUMENT);                                                \
     LMC__CHECK_RESERVED(s)
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
+/* The result of a function that makes an object: NULL on errors. */
+#define LMC__NEW_OBJECT(object)                                                                    \
+    LMC__CHECK(object, LMC_ERR_ARGUMENT);                                                          \
+    *(object) = NULL
+
 LMC__INLINE enum lmc_status lmc__check_allocator(const lmc_allocator *a)
 {
     if (!a) return LMC_OK;
     LMC__CHECK_CALLBACKS(a, reallocate);
     return LMC_OK;
 }
+#endif
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {

@@ -67,15 +67,7 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
 #endif
 
 /* Parses a header whose CRC was right. The order of the checks is that of spec 5, because it
- * decides which error is reported. The conformance vectors test it.
- *
- *   1  values that a later version may use (UNSUPPORTED)
- *   2  n, then the payload's size: together they bound the memory that a block needs
- *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
- *      block, or one of codes, has elements of 2 or 4 bytes, and no order or grouping; one with
- *      zeros apart, rows and columns, or codes has no prediction; rows and columns have an order
- *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
- *      are not grouped) need two classes or more, and are never in a sparse block */
+ * decides which error is reported. The conformance vectors test it. */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,

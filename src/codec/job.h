@@ -11,6 +11,7 @@ typedef struct lmc__job {
     uint8_t *dst;
     uint32_t number; /* of the block in its run */
 
+#ifndef LMC_NO_ENCODER
     /* Encoding. Sizes: bytes of src; room at dst, later the bytes written there. */
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
@@ -22,6 +23,7 @@ typedef struct lmc__job {
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
     uint64_t without; /* LMC_FEATURE_ZEROS, _MATRIX, _CODES: Layouts 3, 4, 5 are not allowed */
+#endif
 
     /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
      * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */

@@ -72,23 +72,17 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* Counts elements one by one. This defines the counts; the vector loops end with it. */
-static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                                unsigned width, const lmc__grouping *grouping)
-{
-    uint8_t classes[256];
-    size_t i;
-    lmc__set_class_table(classes, grouping);
-    memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
-    for (i = 0; i < n; i++) counts[classes[lmc__key_at(base, i, width)]]++;
-}
-
+/* Counts elements one by one. The vector loops end with it. It fills no tally. */
 static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                       size_t n, unsigned width, const lmc__grouping *grouping,
                                       uint8_t *tally)
 {
+    uint8_t classes[256];
+    size_t i;
     (void)tally;
-    lmc__count_elements(counts, base, n, width, grouping);
+    lmc__set_class_table(classes, grouping);
+    memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
+    for (i = 0; i < n; i++) counts[classes[lmc__key_at(base, i, width)]]++;
 }
 
 #if LMC__NEON || LMC__X86
@@ -214,7 +208,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
                        else lmc__count_keys_neon(up_to + c, base, whole, w, highest + c, 5));
     /* This sets counts for the rest. Then the elements that the vectors counted are added. */
     up_to[n_classes - 1] = whole;
-    lmc__count_elements(counts, base + whole * width, n - whole, width, grouping);
+    lmc__count_classes_scalar(counts, base + whole * width, n - whole, width, grouping, NULL);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
@@ -335,7 +329,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
         lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
     up_to[n_classes - 1] = i;
-    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
+    lmc__count_classes_scalar(counts, base + i * width, n - i, width, grouping, NULL);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
@@ -487,7 +481,7 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
     }
     lmc__store_avx512((uint8_t *)in_classes, up_to[0]);
     lmc__store_avx512((uint8_t *)(in_classes + 8), up_to[1]);
-    lmc__count_elements(counts, base + i * width, n - i, width, grouping);
+    lmc__count_classes_scalar(counts, base + i * width, n - i, width, grouping, NULL);
     for (c = 0; c < n_classes; c++)
         counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
 }

@@ -206,6 +206,8 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 }
 #endif /* LMC_NO_ENCODER */
 
+#if LMC__VECTORS
+#ifndef LMC_NO_ENCODER
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
  * power of two that is at least the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a
  * power of two, a shift by log2 is enough.
@@ -219,8 +221,6 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-#if LMC__VECTORS
-#ifndef LMC_NO_ENCODER
 LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 {
     lmc__divisor d;

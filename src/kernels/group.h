@@ -281,10 +281,8 @@ LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, cons
                 lmc__fetch_ahead_avx512(src, from, n, width, p);
                 b[p] = lmc__load_avx512(base + from * width + 64 * p);
                 v[h][p] = lmc__load_once_avx512(src + from * width + 64 * p);
-                sum[p] = lmc__crc_fold(sum[p], fold, v[h][p]);
             }
-            sum[0] = _mm512_xor_si512(sum[0], start);
-            start = _mm512_setzero_si512(); /* for the first step only */
+            lmc__crc_add_avx512(sum, fold, v[h], width, &start);
             /* The CRC is of the elements: from here on v holds residuals. */
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[h][p] =

@@ -224,9 +224,6 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
  * addresses differ: else a load may wait for an earlier store with the same low bits. */
 #define LMC__STRIP_GAP 1024u
-typedef struct lmc__strip_buffers {
-    uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
-} lmc__strip_buffers;
 
 /* Copies `width` vectors from from + at, which is not aligned, to out + at, which is. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
@@ -238,11 +235,10 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
 }
 
 /* All whole strips; there is at least one; the root, if any, is the top plane. */
-LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
-                                                        const lmc__join_source *source, size_t n,
-                                                        unsigned width, enum lmc__order order,
-                                                        int can_merge, lmc__streaming streaming,
-                                                        lmc__strip_buffers *buffers)
+LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(
+    const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width,
+    enum lmc__order order, int can_merge, lmc__streaming streaming,
+    uint8_t (*strips)[LMC__STRIP_SIZE + LMC__STRIP_GAP])
 {
     const size_t n_strip = LMC__STRIP_ELEMENTS(width), head = (0 - (uintptr_t)dst) & 31;
     const lmc__merged *const root = can_merge ? source->root : NULL;
@@ -250,7 +246,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     const __m256i zero = _mm256_setzero_si256();
     lmc__crc_lane c[4] = {0xFFFFFFFF, 0, 0, 0};
     const uint8_t *mask = NULL;
-    uint8_t *from, *to = buffers->strip[0], constant[2][64];
+    uint8_t *from, *to = strips[0], constant[2][64];
     lmc__side_cursor left = {NULL, 0}, right = {NULL, 0};
     lmc__progress done = lmc__no_progress;
     size_t i, j, n_right = lmc__join_strip(k, to, source, 0, n_strip, 0);
@@ -265,7 +261,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     for (i = n_strip; i + n_strip <= n; i += n_strip) {
         uint8_t *const out = dst + (i - n_strip) * width + head;
         from = to;
-        to = buffers->strip[i / n_strip & 1];
+        to = strips[i / n_strip & 1];
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
@@ -316,12 +312,12 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     const unsigned width = source.width;
     const enum lmc__order order = source.order;
     lmc__progress done = lmc__no_progress;
-    lmc__strip_buffers buffers;
+    uint8_t strips[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
     if (streaming.is_on && n >= LMC__STRIP_ELEMENTS(width) &&
         (!source.root || source.root->plane == width - 1))
         switch (width) { /* 8, which is rare, by strips */
 #define LMC__CALL(w, can_merge)                                                                    \
-    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
+    done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, strips)
         case 1: LMC__CALL(1, 1); break;
         case 2: /* testing for the root in the loop would slow down blocks of zeros */
             if (source.root) LMC__CALL(2, 1);
@@ -334,10 +330,6 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 }
 
 /* Steps of 64 elements, in registers; the root, if any, is the top plane. The CRC: see split_root.
- *
- *     mask, left, right --merge--> top plane ------------+
- *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
- *                                                                            +--> store or stream
  */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,

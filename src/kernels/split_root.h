@@ -288,10 +288,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
             lmc__fetch_ahead_avx512(src, i, n, width, p);
             v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
             sum = _mm512_add_epi64(sum, v[p]);
-            crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
         }
-        crc[0] = _mm512_xor_si512(crc[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
+        lmc__crc_add_avx512(crc, fold, v, width, &start);
         if (order)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__to_residuals_avx512(v[p], width, order);

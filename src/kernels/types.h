@@ -38,14 +38,15 @@
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* A row (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not used. */
-typedef struct lmc__planes {
-    uint8_t *row[8];
-} lmc__planes;
 typedef struct lmc__const_planes {
     const uint8_t *row[8];
 } lmc__const_planes;
 
 #ifndef LMC_NO_ENCODER
+typedef struct lmc__planes {
+    uint8_t *row[8];
+} lmc__planes;
+
 /* A plane that is the root of a tree: split_root maps and partitions its bytes, as the kernels map
  * and partition do. Its row is a list for the work; left may be the same list. */
 typedef struct lmc__parted {
@@ -93,11 +94,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
                                             const lmc__merged *root, unsigned width,
                                             enum lmc__order order)
 {
-    lmc__join_source source;
-    source.planes = planes;
-    source.root = root;
-    source.width = width;
-    source.order = order;
+    const lmc__join_source source = {planes, root, width, order};
     return source;
 }
 
@@ -118,16 +115,18 @@ typedef struct lmc__delta_block {
     const lmc__grouping *grouping;
 } lmc__delta_block;
 
-/* A list for each class and plane. n: the elements of each class, which group counts. */
-typedef struct lmc__classes {
-    uint8_t *row[LMC__MAX_CLASSES][8];
-    size_t n[LMC__MAX_CLASSES];
-} lmc__classes;
+/* A side for each class and plane. */
 typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
 #ifndef LMC_NO_ENCODER
+/* A list for each class and plane. n: the elements of each class, which group counts. */
+typedef struct lmc__classes {
+    uint8_t *row[LMC__MAX_CLASSES][8];
+    size_t n[LMC__MAX_CLASSES];
+} lmc__classes;
+
 /* Elements of a block that differ from their prediction: their numbers, ascending; their values,
  * and their predictions, `width` bytes each, without gaps. */
 typedef struct lmc__changed {

@@ -191,22 +191,14 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst,
 #endif
 
 #if LMC__X86
-/* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
- * number of elements of its class before it in the step. Bytes that are -1 where an element is of
- * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
- * own; its complement is that number minus one, the place. For other elements the place is the
- * complement of zero, 255: there a shuffle gives zero.
+/* Steps of whole vectors. Places come from sums of bytes that are -1 where an element is of the
+ * class, as in lmc__merge_spread_avx2, and each half is loaded from its own place: within 32 bytes
+ * from next[c] on. For elements of other classes the place is 255: there a shuffle gives zero.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
- *     sum               0  -1  -2  -2  -3  -3  -3  -4     of all up to here, itself included
- *     sum & one         0  -1  -2   0  -3   0   0  -4
+ *     sum & one         0  -1  -2   0  -3   0   0  -4     of all up to here, itself included
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
- *
- * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
- * place, behind those of the first; both loads are within 32 bytes from next[c] on:
- *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
- *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * The loop works strip by strip, so that the CRC reads from the first cache what was stored. */
 LMC__INLINE_AVX2 void lmc__ungroup_avx2_loop(const lmc__kernels *k, uint8_t *dst,
@@ -301,12 +293,7 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
- * join_root. But if dst is base, nothing is streamed: the lines just read are in the caches.
- *
- *     m            0 1 0 0 1 0 1 0 ...
- *     list         A B C D ...
- *     v before     x . x x . x . x ...     x: of the classes before
- *     v after      x A x x B x C x ... */
+ * join_root. But if dst is base, nothing is streamed: the lines just read are in the caches. */
 LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
@@ -362,17 +349,14 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         else
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
+        lmc__crc_add_avx512(sum, fold, v, width, &start);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const at = dst + i * width + 64 * p;
-            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
             /* streams is the same in all steps, so the branch is always predicted */
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* after the fold, which in the first step gives sum[0] = v[0]: sums start as 0 */
-        sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
     }
     if (i && streams) lmc__end_stream_avx512(&stream, dst + i * width);
     done->n = i;

@@ -235,20 +235,12 @@ LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
 #endif
 }
 
-/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext would need no table, but is microcoded on Zen 1 and 2.) */
-LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
-{
-    return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
-}
-
-/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, because
- * the table has these places. The two halves of the result are stored separately. */
+/* (pext would need no table, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
-    const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
-    return _mm_shuffle_epi8(j & 1 ? _mm_unpackhi_epi64(half, half) : half,
-                            lmc__load_sort_places_avx2(m));
+    const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1),
+                  places = _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+    return _mm_shuffle_epi8(j & 1 ? _mm_unpackhi_epi64(half, half) : half, places);
 }
 
 /* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). */

@@ -172,17 +172,13 @@ LMC__INLINE uint64_t lmc__compare_neon(const uint8x16_t v[4], uint8x16_t from)
         0);
 }
 
-/* A shuffle by the bits of m: the bytes of zeros go to the low half, those of ones to the high. */
-LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
-{
-    return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
-}
-
-/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, because
- * the table has these places. The two halves of the result are stored separately. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by the bits of m: those of zeros go to the low half, those of
+ * ones to the high. They are moved to bytes 0 .. 7 first, because the table has these places. The
+ * two halves of the result are stored separately. */
 LMC__INLINE uint8x16_t lmc__sort8_neon(uint8x16_t v, unsigned j, unsigned m)
 {
-    return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v, lmc__load_sort_places_neon(m));
+    return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v,
+                      vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m])));
 }
 
 LMC__INLINE void lmc__store_low_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vget_low_u8(x)); }

@@ -550,13 +550,9 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
- * there are three ways to read the next bytes:
- *  - a window has them: they are copied;
- *  - they begin with a whole block, which may be the last, shorter block of the run: whole blocks
- *    are decoded directly to out;
- *  - else a window is filled, beginning with the block of the first byte.
- * A byte that no run has is lost (salvage). */
+/* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction: then bytes in
+ * a window are copied; whole blocks, of which the run's last may be shorter, are decoded directly
+ * to out; else a window is filled. A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
