@@ -1406,14 +1406,11 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 
 /* == base/options.h ============================================================================ */
 
-/* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with:
- *     given, older     | struct_size | members of 1.0 |
- *     options          | size        | members of 1.0 | 0 0 0 |
- *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
- *                                                                must be zero: unknown here
- *
- * 0 stands for the members of 1.0.0, which end at `first`: behind them an old program has something
- * else. given NULL: the defaults. A size is a multiple of sizeof(size_t): none cuts a pointer. */
+/* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with
+ * (api.h, "structs ..._options"): members that the caller lacks become zero, and those that are not
+ * known here must be zero. 0 stands for the members of 1.0.0, which end at `first`: behind them an
+ * old program has something else. given NULL: the defaults. A size is a multiple of sizeof(size_t):
+ * none cuts a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 #ifdef __GNUC__
@@ -3659,9 +3656,6 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
  * parts + j]. There, even bytes have p = r, odd bytes p = r + s (mod 2 s). A join takes the same
  * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
- * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
- * permutation, on AVX-512 by one permutation, on NEON by one instruction.
- *
  * to_residuals and from_residuals (spec 5.1) are not for LMC__ORDER_NONE. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
@@ -5441,9 +5435,8 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
  * draining reads it. Normal stores, which may overlap others, write both ends of dst: a vector for
  * the head of strip 0, and the last 32 bytes.
  *
- * Masks and planes are read exactly, since steps are whole. A list of the root is read in vectors
- * of 16 bytes from its current place, so up to 16 bytes of its slack. Other threads may see
- * streaming stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * A list of the root is read in vectors of 16 bytes from its current place, so up to 16 bytes of
+ * its slack. */
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
  * addresses differ: else a load may wait for an earlier store with the same low bits. */
@@ -9010,15 +9003,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
  * A symbol has 16 bits. Symbol 0 is the element +0. The others are the numbers, from 1, of a grid's
- * points q = min, min + 1, ... With a scale G, a point q is a float:
- *   linear        q * G
- *   logarithmic   the float whose bits are those of G, plus q * step. The bits of a float, read as
- *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
- *                 these: almost like a logarithm
- *
- * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16 bits.
- * Their product has at most 24 bits, as many as a float's mantissa, so it is exact on every
- * machine. The limits of scales keep the product normal and finite.
+ * points (kernels/grids.h). A scale is the upper half of a float, so its mantissa has 8 bits, and q
+ * has at most 16 bits. Their product has at most 24 bits, as many as a float's mantissa, so it is
+ * exact on every machine. The limits of scales keep the product normal and finite.
  *
  * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
  * scale that follows from its prediction. First moments of an optimizer are predicted by second
@@ -10869,10 +10856,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], int *
 
 /* Writes the payload of a block without a prediction (spec 5.1): its planes, one after another. One
  * pass over the elements (the kernel split_root) splits them, computes their CRC, and does the
- * first partition of the top plane's tree while its bytes are in registers:
- *     elements -> order -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
- *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
- *              +-> CRC
+ * first partition of the top plane's tree while its bytes are in registers.
  *
  * If the first planes are raw, the split writes them to their place in the payload. With bf16 these
  * are all planes except the exponents. */
@@ -10925,12 +10909,8 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
 
 /* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
  * and at most cap; else 0. *crc: of the elements in the payload. *zeros_apart: 1 if zeros should be
- * coded apart instead (put_zeros.h); then it returns 0.
- *
- *   1  choose by a sample; if all planes are raw, give up: a stored block is shorter
- *   2  rows: places in the payload for the leading raw planes, lists for the others
- *   3  split all elements, with the top plane's root and the CRC
- *   4  code the planes one by one, in the order of the payload */
+ * coded apart instead (put_zeros.h); then it returns 0. So it does if all planes are raw: a stored
+ * block is shorter. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc, int *zeros_apart)
 {
@@ -11498,10 +11478,7 @@ typedef struct lmc__grouped {
 } lmc__grouped;
 
 /* Removes zero residuals from the lists of class c, and sets its mask: bit i is 1 if residual i is
- * kept. Kept residuals move to the front of each list.
- *
- *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
- *     plane p           7           3           1        list     7 3 1 */
+ * kept. Kept residuals move to the front of each list. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -12986,10 +12963,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 
 /* Decodes the payload of a block with zeros apart (spec/zeros.md), which put_zeros.h writes. Each
  * plane is two lists, one for each kind of element. The mask of elements merges them, as a node of
- * a tree merges its sides; so the last merge is left to the kernel join_root, as in get_planes.h:
- *     mask
- *     plane 0 .. w-2: list of zeros, of others -> merge -> row -------> join -> dst
- *     plane w-1: list of zeros, of others -> merge in strips ------/        +-> CRC
+ * a tree merges its sides; so the last merge is left to the kernel join_root, as in get_planes.h.
  *
  * The stack has w rows, the two lists of a plane (a row together) and a spare one: as many as in
  * get_planes.h and one more. dst is written when all of the payload is decoded. */
@@ -13029,9 +13003,6 @@ static enum lmc_status lmc__get_zeros(lmc__decoder *d, uint8_t *dst, size_t n, u
 
 /* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
  * list of indices, and its planes a list of residuals. The kernel patch applies them.
- *
- *     mask of class c, as gaps   -> indices of its coded elements  \
- *     planes of class c          -> residuals                       } patch: prediction -> elements
  *
  * For other sparse blocks, get_delta.h makes whole planes, with zeros between coded elements. */
 

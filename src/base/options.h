@@ -1,14 +1,11 @@
 #pragma once
 #include "base/platform.h"
 
-/* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with:
- *     given, older     | struct_size | members of 1.0 |
- *     options          | size        | members of 1.0 | 0 0 0 |
- *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
- *                                                                must be zero: unknown here
- *
- * 0 stands for the members of 1.0.0, which end at `first`: behind them an old program has something
- * else. given NULL: the defaults. A size is a multiple of sizeof(size_t): none cuts a pointer. */
+/* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with
+ * (api.h, "structs ..._options"): members that the caller lacks become zero, and those that are not
+ * known here must be zero. 0 stands for the members of 1.0.0, which end at `first`: behind them an
+ * old program has something else. given NULL: the defaults. A size is a multiple of sizeof(size_t):
+ * none cuts a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 #ifdef __GNUC__

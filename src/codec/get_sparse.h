@@ -10,9 +10,6 @@
 /* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
  * list of indices, and its planes a list of residuals. The kernel patch applies them.
  *
- *     mask of class c, as gaps   -> indices of its coded elements  \
- *     planes of class c          -> residuals                       } patch: prediction -> elements
- *
  * For other sparse blocks, get_delta.h makes whole planes, with zeros between coded elements. */
 
 /* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The

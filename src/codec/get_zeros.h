@@ -6,10 +6,7 @@
 
 /* Decodes the payload of a block with zeros apart (spec/zeros.md), which put_zeros.h writes. Each
  * plane is two lists, one for each kind of element. The mask of elements merges them, as a node of
- * a tree merges its sides; so the last merge is left to the kernel join_root, as in get_planes.h:
- *     mask
- *     plane 0 .. w-2: list of zeros, of others -> merge -> row -------> join -> dst
- *     plane w-1: list of zeros, of others -> merge in strips ------/        +-> CRC
+ * a tree merges its sides; so the last merge is left to the kernel join_root, as in get_planes.h.
  *
  * The stack has w rows, the two lists of a plane (a row together) and a spare one: as many as in
  * get_planes.h and one more. dst is written when all of the payload is decoded. */

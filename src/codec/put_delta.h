@@ -40,10 +40,7 @@ typedef struct lmc__grouped {
 } lmc__grouped;
 
 /* Removes zero residuals from the lists of class c, and sets its mask: bit i is 1 if residual i is
- * kept. Kept residuals move to the front of each list.
- *
- *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
- *     plane p           7           3           1        list     7 3 1 */
+ * kept. Kept residuals move to the front of each list. */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];

@@ -13,10 +13,7 @@
 
 /* Writes the payload of a block without a prediction (spec 5.1): its planes, one after another. One
  * pass over the elements (the kernel split_root) splits them, computes their CRC, and does the
- * first partition of the top plane's tree while its bytes are in registers:
- *     elements -> order -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
- *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
- *              +-> CRC
+ * first partition of the top plane's tree while its bytes are in registers.
  *
  * If the first planes are raw, the split writes them to their place in the payload. With bf16 these
  * are all planes except the exponents. */
@@ -70,12 +67,8 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
 
 /* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
  * and at most cap; else 0. *crc: of the elements in the payload. *zeros_apart: 1 if zeros should be
- * coded apart instead (put_zeros.h); then it returns 0.
- *
- *   1  choose by a sample; if all planes are raw, give up: a stored block is shorter
- *   2  rows: places in the payload for the leading raw planes, lists for the others
- *   3  split all elements, with the top plane's root and the CRC
- *   4  code the planes one by one, in the order of the payload */
+ * coded apart instead (put_zeros.h); then it returns 0. So it does if all planes are raw: a stored
+ * block is shorter. */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc, int *zeros_apart)
 {

@@ -9,15 +9,9 @@
  *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
  * A symbol has 16 bits. Symbol 0 is the element +0. The others are the numbers, from 1, of a grid's
- * points q = min, min + 1, ... With a scale G, a point q is a float:
- *   linear        q * G
- *   logarithmic   the float whose bits are those of G, plus q * step. The bits of a float, read as
- *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
- *                 these: almost like a logarithm
- *
- * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16 bits.
- * Their product has at most 24 bits, as many as a float's mantissa, so it is exact on every
- * machine. The limits of scales keep the product normal and finite.
+ * points (kernels/grids.h). A scale is the upper half of a float, so its mantissa has 8 bits, and q
+ * has at most 16 bits. Their product has at most 24 bits, as many as a float's mantissa, so it is
+ * exact on every machine. The limits of scales keep the product normal and finite.
  *
  * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
  * scale that follows from its prediction. First moments of an optimizer are predicted by second

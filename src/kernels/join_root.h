@@ -217,9 +217,8 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
  * draining reads it. Normal stores, which may overlap others, write both ends of dst: a vector for
  * the head of strip 0, and the last 32 bytes.
  *
- * Masks and planes are read exactly, since steps are whole. A list of the root is read in vectors
- * of 16 bytes from its current place, so up to 16 bytes of its slack. Other threads may see
- * streaming stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * A list of the root is read in vectors of 16 bytes from its current place, so up to 16 bytes of
+ * its slack. */
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
  * addresses differ: else a load may wait for an earlier store with the same low bits. */

@@ -195,9 +195,6 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
  * parts + j]. There, even bytes have p = r, odd bytes p = r + s (mod 2 s). A join takes the same
  * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
- * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
- * permutation, on AVX-512 by one permutation, on NEON by one instruction.
- *
  * to_residuals and from_residuals (spec 5.1) are not for LMC__ORDER_NONE. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
