@@ -5,10 +5,12 @@ import gc
 import os
 import random
 import sys
-
+import threading
 
 # Here no signal handler runs, and CPython 3.11 loses count of the exceptions that are being handled.
 NOT_HERE = {dis.opmap[name] for name in ("PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE", "COPY")}
+NOT_IN = "copyreg.py"  # it hides all exceptions
+TOOL = 3  # of sys.monitoring, one that Python names for nobody
 
 
 class Stop(BaseException):
@@ -22,26 +24,52 @@ class Armed:
     def __init__(self, n):
         self.n, self.count, self.where = n, 0, None
 
-    def _enter_frame(self, frame, event, argument):
-        if frame.f_code.co_filename.endswith("copyreg.py"):  # it hides all exceptions
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._step
-
-    def _step(self, frame, event, argument):
-        if event == "opcode" and self.where is None and frame.f_code.co_code[frame.f_lasti] not in NOT_HERE:
+    def _before(self, code, offset):
+        if self.where is None and code.co_code[offset] not in NOT_HERE:
             self.count += 1
             if self.count == self.n:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}, {frame.f_code.co_name}"
+                line = next(line for first, end, line in code.co_lines() if first <= offset < end)
+                self.where = f"{code.co_filename}:{line}, {code.co_name}"
                 raise Stop
-        return self._step
 
-    def __enter__(self):
-        sys.settrace(self._enter_frame)
-        return self
+    if sys.version_info < (3, 12):
 
-    def __exit__(self, *unused):
-        sys.settrace(None)
+        def _enter_frame(self, frame, event, argument):
+            if frame.f_code.co_filename.endswith(NOT_IN):
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            return self._step
+
+        def _step(self, frame, event, argument):
+            if event == "opcode":
+                self._before(frame.f_code, frame.f_lasti)
+            return self._step
+
+        def __enter__(self):
+            sys.settrace(self._enter_frame)
+            return self
+
+        def __exit__(self, *unused):
+            sys.settrace(None)
+
+    else:  # there settrace() tells no bytecode of a function that has run without it since
+
+        def _instruction(self, code, offset):
+            if threading.get_ident() == self.thread and id(code) not in self.outside and not code.co_filename.endswith(NOT_IN):
+                self._before(code, offset)
+
+        def __enter__(self):
+            self.thread, watch = threading.get_ident(), sys.monitoring
+            self.outside = {id(x) for x in (sys._getframe(1).f_code, Armed.__enter__.__code__, Armed.__exit__.__code__)}
+            watch.use_tool_id(TOOL, "interrupts")
+            watch.register_callback(TOOL, watch.events.INSTRUCTION, self._instruction)
+            watch.set_events(TOOL, watch.events.INSTRUCTION)
+            return self
+
+        def __exit__(self, *unused):
+            sys.monitoring.set_events(TOOL, 0)
+            sys.monitoring.register_callback(TOOL, sys.monitoring.events.INSTRUCTION, None)
+            sys.monitoring.free_tool_id(TOOL)
 
 
 def count_descriptors():

@@ -39,9 +39,23 @@ suite_cmake() {
     done
     packages_cmake "$d"
     parts_cmake "$d"
+    python_cmake "$d"
     # as a part of another project it builds nothing that was not asked for
     try "$cmake" -S "$d/outside" -B "$d/outside/sub" -DLMC_SOURCE="$PWD" >"$d/log" 2>&1
     try test "$("$cmake" --build "$d/outside/sub" --target help | grep -c 'lmc_command')" = 0
+}
+
+# python_cmake DIR: without scikit-build, too, python/ names what is missing, and nothing else.
+python_cmake() {
+    local d=$1/python interpreter=build/python-venv/bin/python
+    rm -rf "$d"
+    "$cmake" -S python -B "$d/none" -DPython_EXECUTABLE=/nowhere >"$1/log" 2>&1
+    try grep -q ' CPython 3.11 or later is missing' "$1/log"
+    if [ -x $interpreter ] && has_python_h $interpreter; then
+        CC=/nowhere "$cmake" -S python -B "$d/cc" -DPython_EXECUTABLE="$PWD/$interpreter" \
+            >"$1/log" 2>&1
+        try grep -q ' A C compiler is missing' "$1/log"
+    else echo "SKIPPED python/ without a compiler: build/python-venv has no Python.h"; fi
 }
 
 # parts_cmake DIR: in a clone, what an older lmc.h has left in include/ is made again, before the

@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # read by tests/run
 # The suites that are scripts in Python: scripts_of in tests/run
 
-has_python_h() {
+has_python_h() { # [INTERPRETER]
     local include
-    include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    include=$("${1:-$python}" -c 'import sysconfig; print(sysconfig.get_path("include"))')
     [ -e "$include/Python.h" ]
 }
 
