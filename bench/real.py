@@ -162,7 +162,7 @@ def print_steps(series):
         shutil.rmtree(os.path.dirname(delta))
         for row, size in zip(rows.values(), sent):
             row.append("%.*f" % (1 if size > total / 10 else 2, 100 * size / total))
-    print("| %% of the weights; changed are | %s |" % " | ".join(shares))
+    print("| %% of the weights, if so many changed: | %s |" % " | ".join(shares))
     print("|---|%s" % ("---:|" * len(shares)))
     for name, row in rows.items():
         print("| %s | %s |" % (name, " | ".join(row)))
