@@ -17884,15 +17884,14 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* Log2 of the factor by which the blocks of a sparse delta are larger than others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Log2 of the elements of a block in a run of several tensors without a prediction: at most half
- * the usual number, because each tensor has its own statistics. Trees of bytes are the largest, so
- * blocks of bytes have twice as many. */
+/* Log2 of the elements of a block in a run of several tensors without a prediction: half the usual
+ * number, because each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
-#define LMC__SHARED_LOG2_BLOCK_OF_BYTES 16u
 
-/* Without a prediction a tensor of so many elements is large. With fewer, its trees of its own take
- * more than they save. */
-#define LMC__LARGE_TENSOR ((uint64_t)40 << 10)
+/* Without a prediction, and in blocks of the default size, a tensor of so many bytes is large: a
+ * run and trees of its own take 0.3 % of it at most, and save up to 2 % if its neighbours have
+ * other statistics. Half that size costs tensors of bytes up to 1 %. */
+#define LMC__LARGE_TENSOR_SIZE ((uint64_t)32 << 10)
 
 /* The mean size of such a run. Only the name and the size of a tensor decide whether the run ends
  * after it. So the blocks behind a changed tensor stay the same, for programs that store equal
@@ -18259,10 +18258,7 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
     unsigned log2_block = w->options.log2_block;
-    if (log2_block == 0 && w->is_shared && !has_prediction)
-        log2_block = w->dtype != LMC_AUTO && lmc_dtype_width(w->dtype) == 1
-                         ? LMC__SHARED_LOG2_BLOCK_OF_BYTES
-                         : LMC__SHARED_LOG2_BLOCK;
+    if (log2_block == 0 && w->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
     if (log2_block == 0 && w->dtype == LMC_F32 && w->row_size >= LMC__WIDE_ROW_SIZE)
         log2_block = LMC__WIDE_DELTA_LOG2_BLOCK;
     return lmc__get_block_size(w->dtype, lmc__limit_log2_block(w->dtype, log2_block),
@@ -18319,7 +18315,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
     if (w->run.prediction == LMC__PREDICT_ZERO && w->options.log2_block == 0)
-        large = lmc__min64(large, LMC__LARGE_TENSOR * lmc_dtype_width(w->dtype));
+        large = lmc__min64(large, LMC__LARGE_TENSOR_SIZE);
     w->quant = lmc__quant_of(f, t);
     w->row_size = lmc__row_size_of(t);
     if (t->size >= large || w->quant) return end;

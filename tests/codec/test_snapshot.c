@@ -2532,46 +2532,52 @@ static void test_written_groups(void)
     check_copied_crc();
 }
 
-/* The size of a snapshot of 8 tensors of n elements: all elements of a constant tensor are equal,
- * and those of the next one are random, so a tree that both share takes a bit for each equal
- * element. */
-static size_t size_of_unlike(enum lmc_dtype dtype, size_t n)
+/* What a snapshot of 32 tensors of this size takes beyond the random ones. Every second one is
+ * constant, so trees that both kinds share take a bit for each constant element. */
+static size_t cost_of_unlike(enum lmc_dtype dtype, size_t size, unsigned log2_block)
 {
-    enum { N_TENSORS = 8 };
-    static const char *const names[N_TENSORS] = {"0", "1", "2", "3", "4", "5", "6", "7"};
+    enum { N_TENSORS = 32 };
     static lmc_tensor tensors[N_TENSORS];
+    static char names[N_TENSORS][4];
     static t_model model;
-    const size_t bytes = n * lmc_dtype_width(dtype);
-    const uint64_t shape[1] = {n};
-    uint8_t *const data = make(N_TENSORS * bytes, T_RANDOM, LMC_U8);
+    const uint64_t shape[1] = {size / lmc_dtype_width(dtype)};
+    uint8_t *const data = make(N_TENSORS * size, T_RANDOM, LMC_U8);
+    lmc_writer_options options = LMC_DEFAULTS;
     t_memory out;
     size_t i;
+    options.log2_block = log2_block;
     memset(&model, 0, sizeof model);
     memset(&out, 0, sizeof out);
     for (i = 0; i < N_TENSORS; i++) {
-        tensors[i] = t_tensor(names[i], lmc_dtype_name(dtype), 1, shape, i * bytes, bytes);
-        if (i % 2 == 0) memset(data + i * bytes, 0x3C, bytes);
+        sprintf(names[i], "%u", (unsigned)i);
+        tensors[i] = t_tensor(names[i], lmc_dtype_name(dtype), 1, shape, i * size, size);
+        if (i % 2 == 0) memset(data + i * size, 0x3C, size);
     }
-    t_add_file(&model, "model.safetensors", data, N_TENSORS * bytes)->file.tensors = tensors;
+    t_add_file(&model, "model.safetensors", data, N_TENSORS * size)->file.tensors = tensors;
     model.files[0].file.n_tensors = N_TENSORS;
-    CHECK_STATUS(t_write_model(&model, &out, NULL, 0, NULL), LMC_OK);
+    CHECK_STATUS(t_write_model(&model, &out, &options, 0, NULL), LMC_OK);
     model.files[0].file.tensors = NULL; /* they are not on the heap */
     model.files[0].file.n_tensors = 0;
     t_free_model(&model);
     free(out.data);
-    return out.size;
+    return out.size - N_TENSORS / 2 * size;
 }
 
-/* Tensors from 40 Ki elements on have trees of their own; smaller neighbours share them. */
+/* Tensors of 32 KiB or more have trees of their own. Smaller neighbours share them, as do all that
+ * are smaller than blocks of the size that the caller asks for. */
 static void test_large_tensors(void)
 {
-    static const enum lmc_dtype dtypes[] = {LMC_F8_E4M3, LMC_BF16};
+    static const enum lmc_dtype dtypes[] = {LMC_F8_E4M3, LMC_BF16, LMC_F32};
+    const size_t large = (size_t)32 << 10;
     size_t i;
     for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-        const size_t random = 4 * ((size_t)40 << 10) * lmc_dtype_width(dtypes[i]);
-        t_note("unlike neighbours of dtype %d", (int)dtypes[i]);
-        CHECK(size_of_unlike(dtypes[i], (size_t)40 << 10) < random + 2000);
-        CHECK(size_of_unlike(dtypes[i], ((size_t)40 << 10) - 1) > random + 10000);
+        const enum lmc_dtype dtype = dtypes[i];
+        /* shared blocks of bytes have 32 KiB, so tensors of nearly that size hardly share any */
+        const size_t below = i == 0 ? large / 4 * 3 : large - lmc_dtype_width(dtype);
+        t_note("unlike neighbours of dtype %d", (int)dtype);
+        CHECK(cost_of_unlike(dtype, large, 0) < 5000);
+        CHECK(cost_of_unlike(dtype, below, 0) > 10000);
+        CHECK(cost_of_unlike(dtype, large, 17) > 10000);
     }
 }
 
