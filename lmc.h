@@ -1446,7 +1446,6 @@ static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
     LMC__CHECK((s) && (s)->call, LMC_ERR_ARGUMENT);                                                \
     LMC__CHECK_RESERVED(s)
 
-#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* The result of a function that makes an object: NULL on errors. */
 #define LMC__NEW_OBJECT(object)                                                                    \
     LMC__CHECK(object, LMC_ERR_ARGUMENT);                                                          \
@@ -1458,7 +1457,6 @@ LMC__INLINE enum lmc_status lmc__check_allocator(const lmc_allocator *a)
     LMC__CHECK_CALLBACKS(a, reallocate);
     return LMC_OK;
 }
-#endif
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {
@@ -9097,13 +9095,14 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
  * about files, runs or snapshots: src/snapshot/pipeline.h adds these in its own struct. */
 typedef struct lmc__job {
     const uint8_t *src;
+    size_t src_size;     /* bytes of src, of a job that encodes or hashes them */
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
     uint8_t *dst;
     uint32_t number; /* of the block in its run */
 
 #ifndef LMC_NO_ENCODER
-    /* Encoding. Sizes: bytes of src; room at dst, later the bytes written there. */
-    size_t src_size, dst_size;
+    /* Encoding. */
+    size_t dst_size; /* room at dst, later the bytes written there */
     enum lmc_dtype dtype;
     enum lmc_level level;
     const lmc__quant_params *quant; /* how to quantise src; or NULL */

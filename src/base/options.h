@@ -41,7 +41,6 @@ static const uint64_t lmc__no_words[4] = {0, 0, 0, 0};
     LMC__CHECK((s) && (s)->call, LMC_ERR_ARGUMENT);                                                \
     LMC__CHECK_RESERVED(s)
 
-#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* The result of a function that makes an object: NULL on errors. */
 #define LMC__NEW_OBJECT(object)                                                                    \
     LMC__CHECK(object, LMC_ERR_ARGUMENT);                                                          \
@@ -53,7 +52,6 @@ LMC__INLINE enum lmc_status lmc__check_allocator(const lmc_allocator *a)
     LMC__CHECK_CALLBACKS(a, reallocate);
     return LMC_OK;
 }
-#endif
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {

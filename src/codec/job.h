@@ -7,13 +7,14 @@
  * about files, runs or snapshots: src/snapshot/pipeline.h adds these in its own struct. */
 typedef struct lmc__job {
     const uint8_t *src;
+    size_t src_size;     /* bytes of src, of a job that encodes or hashes them */
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
     uint8_t *dst;
     uint32_t number; /* of the block in its run */
 
 #ifndef LMC_NO_ENCODER
-    /* Encoding. Sizes: bytes of src; room at dst, later the bytes written there. */
-    size_t src_size, dst_size;
+    /* Encoding. */
+    size_t dst_size; /* room at dst, later the bytes written there */
     enum lmc_dtype dtype;
     enum lmc_level level;
     const lmc__quant_params *quant; /* how to quantise src; or NULL */
