@@ -30,6 +30,7 @@ class Ranges:
         self.lock, self.pid = allocate_lock(), os.getpid()
         self.size = size
         self.piece, self.piece_at, self.piece_end = memoryview(b""), 0, 0
+        self.aside_end = size  # of what was read aside last, if nothing of the piece was read since
         self.tail, self.tail_at = memoryview(b""), size  # the end of the file that was read already
         self.expected = (0, 0)
         self.kept: list[tuple[int, memoryview]] = []  # what prefetch() has read, in order
@@ -70,9 +71,12 @@ class Ranges:
                     return view[offset - start : end - start]
             if not self.piece or offset < self.piece_at or end > self.piece_end:
                 is_next = self.piece_at <= offset <= self.piece_end + NEAR
-                if self.piece and size <= NEAR and not is_next and not self.expected[0] <= offset < self.expected[1]:
+                goes_on = self.aside_end <= offset <= self.aside_end + NEAR  # then the reader has left the piece
+                if self.piece and size <= NEAR and not is_next and not goes_on and not self.expected[0] <= offset < self.expected[1]:
+                    self.aside_end = end
                     return self._read_aside(offset, size)
                 self._read(offset, size, is_next)
+            self.aside_end = self.size
             found = self.piece[offset - self.piece_at : end - self.piece_at]
             if end == self.piece_end:
                 self.piece = memoryview(b"")

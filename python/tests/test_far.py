@@ -356,3 +356,28 @@ def test_a_training_state(server, tmp_path):
     server.requests.clear()
     again = load_checkpoint(server.url + "/b.lmc")
     assert len(server.requests) <= 50 and all(torch.equal(again[name]["t"], x["t"]) for name, x in state.items())
+
+
+def test_small_ranges_after_a_jump():
+    """Small reads that follow one another elsewhere are read ahead, too. Single ones between reads of a piece leave it alone."""
+    from lmc_codec._ranges import Ranges
+
+    class Counted(Ranges):
+        n_fetched = 0
+
+        def fetch(self, offset, view):
+            self.n_fetched += 1
+            view[:] = data[offset : offset + len(view)]
+
+    data = np.random.default_rng(1).bytes(8 << 20)
+    ranges = Counted(len(data))
+    ranges.expect(0, 1 << 20)
+    for at in range(0, 100000, 1000):  # its piece has 1 MiB
+        assert ranges(at, 1000) == data[at : at + 1000]
+        if at % 10000 == 0:  # a row of a table
+            assert ranges((6 << 20) + at // 1000, 8) == data[(6 << 20) + at // 1000 :][:8]
+    assert ranges.n_fetched == 1 + 10
+    ranges.n_fetched = 0
+    for at in range(4 << 20, 6 << 20, 10000):  # with gaps of 100 bytes
+        assert ranges(at, 9900) == data[at : at + 9900]
+    assert ranges.n_fetched <= 12
