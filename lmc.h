@@ -2631,7 +2631,8 @@ LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
 #endif
 }
 
-/* (pext would need no table, but is microcoded on Zen 1 and 2.) */
+/* Bytes [8 j, 8 j + 8) of v, sorted by the bits of m: those of zeros go to the low half, those of
+ * ones to the high. (pext would need no table, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
     const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1),
@@ -5434,7 +5435,8 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
  * the head of strip 0, and the last 32 bytes.
  *
  * A list of the root is read in vectors of 16 bytes from its current place, so up to 16 bytes of
- * its slack. */
+ * its slack. Other threads may see streaming stores in any order, so the caller ends with
+ * LMC__FENCE_STREAMS (get_planes.h). */
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
  * addresses differ: else a load may wait for an earlier store with the same low bits. */
@@ -5544,8 +5546,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Steps of 64 elements, in registers; the root, if any, is the top plane. The CRC: see split_root.
- */
+/* Steps of 64 elements, in registers; the root, if any, is the top plane. CRC: see split_root. */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)
@@ -8546,6 +8547,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
+/* AVX2's join is enough: it only joins elements that join_root leaves over. */
 #define LMC__AVX512_KERNELS(sha256)                                                                \
     LMC_TIER_AVX512, 1,                                                                            \
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx2, sha256),                \
@@ -8609,6 +8611,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI and the rest: Ice Lake, Zen 4 and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 

@@ -73,7 +73,6 @@ class Ranges:
                 is_next = self.piece_at <= offset <= self.piece_end + NEAR
                 goes_on = self.aside_end <= offset <= self.aside_end + NEAR  # then the reader has left the piece
                 if self.piece and size <= NEAR and not is_next and not goes_on and not self.expected[0] <= offset < self.expected[1]:
-                    self.aside_end = end
                     return self._read_aside(offset, size)
                 self._read(offset, size, is_next)
             self.aside_end = self.size
@@ -88,6 +87,7 @@ class Ranges:
         n = min(size, self.tail_at - offset)
         self.fetch(offset, data[:n])
         data[n:] = self.tail[: size - n]
+        self.aside_end = offset + size
         return data
 
     def _read(self, offset: int, size: int, is_next: bool) -> None:

@@ -52,6 +52,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     if ((xcr0 & 0x06) != 0x06 || (b7 & 0x128) != 0x128) return 0; /* XMM, YMM; BMI1, AVX2, BMI2 */
     if (tier == LMC_TIER_AVX2) return 1;
+    /* opmask, ZMM; AVX512 F, DQ, BW, VL; VBMI and the rest: Ice Lake, Zen 4 and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 

@@ -218,7 +218,8 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
  * the head of strip 0, and the last 32 bytes.
  *
  * A list of the root is read in vectors of 16 bytes from its current place, so up to 16 bytes of
- * its slack. */
+ * its slack. Other threads may see streaming stores in any order, so the caller ends with
+ * LMC__FENCE_STREAMS (get_planes.h). */
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
  * addresses differ: else a load may wait for an earlier store with the same low bits. */
@@ -328,8 +329,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Steps of 64 elements, in registers; the root, if any, is the top plane. The CRC: see split_root.
- */
+/* Steps of 64 elements, in registers; the root, if any, is the top plane. CRC: see split_root. */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)

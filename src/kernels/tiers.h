@@ -149,6 +149,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul[2] = {
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
+/* AVX2's join is enough: it only joins elements that join_root leaves over. */
 #define LMC__AVX512_KERNELS(sha256)                                                                \
     LMC_TIER_AVX512, 1,                                                                            \
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx2, sha256),                \

@@ -235,7 +235,8 @@ LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
 #endif
 }
 
-/* (pext would need no table, but is microcoded on Zen 1 and 2.) */
+/* Bytes [8 j, 8 j + 8) of v, sorted by the bits of m: those of zeros go to the low half, those of
+ * ones to the high. (pext would need no table, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
     const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1),
