@@ -6,7 +6,7 @@ import json
 import os
 import re
 import threading
-from collections import deque
+from queue import SimpleQueue
 
 from lmc_codec import LMCError, Reader, probe
 
@@ -188,30 +188,25 @@ class Checkpoint:
 def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: int) -> Iterator[Any]:
     """Yields the result of make() for each item, in order. A thread works ahead as long as less than `ahead` bytes wait.
     make: -> (result, its bytes). An exception of make() is raised in place of its result."""
-    state = threading.Condition()
-    made: deque[tuple[Any, int, BaseException | None]] = deque()
-    waiting = 0
-    is_over = False
+    made: SimpleQueue[tuple[Any, int, BaseException | None]] = SimpleQueue()
+    taken: SimpleQueue[int | None] = SimpleQueue()  # bytes of each result that was taken; None: no more are
 
     def work() -> None:
-        nonlocal waiting
+        waiting = 0
         for item in items:
-            with state:
-                state.wait_for(lambda: is_over or waiting < max(1, ahead))
-                if is_over:
+            while waiting >= max(1, ahead) or not taken.empty():
+                n = taken.get()
+                if n is None:
                     return
-            result, size, error = None, 0, None
+                waiting -= n
             try:
                 result, size = make(item)
-            except BaseException as raised:
-                error = raised
-            with state:
-                made.append((result, size, error))
-                waiting += size
-                state.notify_all()
-            if error is not None:
+            except BaseException as error:
+                made.put((None, 0, error))
                 return
-            del result, error
+            made.put((result, size, None))
+            waiting += size
+            del result
 
     thread = threading.Thread(target=work, name="lmc_integrations.ahead", daemon=True)
     thread.start()
@@ -220,18 +215,13 @@ def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: i
         for _ in items:
             if pid != os.getpid():
                 raise RuntimeError("this process was forked while tensors were read ahead: open the checkpoint again")
-            with state:
-                state.wait_for(lambda: made)
-                result, size, error = made.popleft()
-                waiting -= size
-                state.notify_all()
+            result, size, error = made.get()
+            taken.put(size)
             if error is not None:
                 raise error
             yield result
             del result
     finally:
-        if pid == os.getpid():  # a forked child has no such thread, and the lock may stay locked
-            with state:
-                is_over = True
-                state.notify_all()
+        if pid == os.getpid():  # a forked child has no such thread
+            taken.put(None)
             thread.join()

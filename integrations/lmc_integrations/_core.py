@@ -14,6 +14,7 @@ from lmc_codec._chain import _Link as Link
 from lmc_codec._chain import _look_at as look_at
 from lmc_codec._chain import _measure as measure_depths
 from lmc_codec._lmc import printable
+from lmc_codec._locks import locked
 from lmc_codec._new_file import NewFile, attempt, sync_directory, sync_file
 from lmc_codec._reader import take_base
 from lmc_codec._saving import Saving
@@ -22,7 +23,7 @@ from lmc_codec._writer import write_all
 
 __all__ = [
     "Link", "NewFile", "Saving", "_arrays", "_chunks", "_lmc", "_saving", "attempt", "command", "copy_state", "count_threads", "decode_on_gpu",
-    "level_number", "look_at", "measure_depths", "open_descriptor", "open_stored", "printable", "sync_directory", "sync_file", "take_base", "write_all"
+    "level_number", "locked", "look_at", "measure_depths", "open_descriptor", "open_stored", "printable", "sync_directory", "sync_file", "take_base", "write_all"
 ]  # fmt: skip
 
 

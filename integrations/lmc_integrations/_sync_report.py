@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ._core import locked
+
 
 class Report(str):
     """The text that the command prints. changed: the names of the tensors that changed, sorted. metrics: numbers by name,
@@ -41,9 +43,10 @@ class Clock:
         try:
             yield
         finally:
-            seconds = time.perf_counter() - start
-            with self.lock:
-                self.phases[name] = self.phases.get(name, 0.0) + seconds
+            locked(self.lock, self._add, name, time.perf_counter() - start)
+
+    def _add(self, name: str, seconds: float) -> None:
+        self.phases[name] = self.phases.get(name, 0.0) + seconds
 
     def seconds(self) -> dict[str, float]:
         found = {**self.phases, "total": time.perf_counter() - self.start}

@@ -244,9 +244,12 @@ class Series:
         if wait:
             _saving.settle()
             return self._add(name, lambda path, base: save_checkpoint(state, path, base=base, **self._how))
-        with _saving.turn():
+
+        def prepare() -> Saving:
             save_copy = copy_state(state, self._how["quantize"] is not None)
             return _saving.begin(partial(self._add, name, lambda path, base: save_copy(path, base=base, **self._how)))
+
+        return _saving.in_turn(prepare)
 
     @overload
     def add(self, name: str, source: str | os.PathLike[str], *, verify: bool = False, wait: Literal[True] = True) -> Path: ...
@@ -273,8 +276,7 @@ class Series:
         if wait:
             _saving.settle()
             return self._add(name, write)
-        with _saving.turn():
-            return _saving.begin(partial(self._add, name, write))
+        return _saving.in_turn(lambda: _saving.begin(partial(self._add, name, write)))
 
     def _choose_base(self, found: _List) -> Path | None:
         """The last snapshot that can be restored, or (with keep) the first one of its chain."""

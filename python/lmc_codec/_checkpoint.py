@@ -22,7 +22,7 @@ from ._base import starts_safetensors
 from ._errors import ChangedError, NotFoundError
 from ._lmc import printable
 from ._reader import open as open_reader
-from ._saving import Saving, begin, settle, turn
+from ._saving import Saving, begin, in_turn, settle
 from ._torch_save import Pickled, Written, call_torch
 from ._writer import Writer, count_own_frames
 
@@ -219,7 +219,8 @@ def save_checkpoint(
         with Writer(path, **how) as writer:
             _write(writer, path, State(obj, quantize is not None))
         return None
-    with turn():
+
+    def prepare() -> Saving:
         writer = Writer(path, **how)  # first, because it refuses paths that cannot be written
         try:
             state = copy_state(obj, quantize is not None)
@@ -227,6 +228,8 @@ def save_checkpoint(
             writer.abort()
             raise
         return begin(partial(_finish, writer, path, state), writer.abort)
+
+    return in_turn(prepare)
 
 
 def copy_state(obj: Any, quantises: bool) -> State:

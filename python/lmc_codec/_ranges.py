@@ -8,6 +8,7 @@ from bisect import bisect_right
 from operator import itemgetter
 
 from . import _lmc
+from ._locks import locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -41,45 +42,49 @@ class Ranges:
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Reads ranges (first byte, end), as many as possible at once. They are kept until the next call."""
         self._check_pid()
-        with self.lock:
-            self.kept = []
-            joined: list[list[int]] = []
-            for start, end in sorted(ranges):
-                if joined and start <= joined[-1][1] + NEAR:
-                    joined[-1][1] = max(joined[-1][1], end)
-                else:
-                    joined.append([start, end])
-            views = [(start, memoryview(_lmc.new_bytes(end - start))) for start, end in joined if start < self.tail_at]
-            parts = []
-            for start, view in views:
-                n = min(len(view), self.tail_at - start)
-                view[n:] = self.tail[: len(view) - n]
-                parts += [(start + at, view[at : min(at + PART, n)]) for at in range(0, n, PART)]
-            self._fetch_all(parts, SCATTERED)
-            self.kept = views
+        locked(self.lock, self._prefetch, ranges)
+
+    def _prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self.kept = []
+        joined: list[list[int]] = []
+        for start, end in sorted(ranges):
+            if joined and start <= joined[-1][1] + NEAR:
+                joined[-1][1] = max(joined[-1][1], end)
+            else:
+                joined.append([start, end])
+        views = [(start, memoryview(_lmc.new_bytes(end - start))) for start, end in joined if start < self.tail_at]
+        parts = []
+        for start, view in views:
+            n = min(len(view), self.tail_at - start)
+            view[n:] = self.tail[: len(view) - n]
+            parts += [(start + at, view[at : min(at + PART, n)]) for at in range(0, n, PART)]
+        self._fetch_all(parts, SCATTERED)
+        self.kept = views
 
     def __call__(self, offset: int, size: int) -> memoryview:
-        end = offset + size
         self._check_pid()
-        with self.lock:
-            if offset >= self.tail_at:
-                return self.tail[offset - self.tail_at : end - self.tail_at]
-            number = bisect_right(self.kept, offset, key=itemgetter(0)) - 1
-            if number >= 0:
-                start, view = self.kept[number]
-                if end <= start + len(view):
-                    return view[offset - start : end - start]
-            if not self.piece or offset < self.piece_at or end > self.piece_end:
-                is_next = self.piece_at <= offset <= self.piece_end + NEAR
-                goes_on = self.aside_end <= offset <= self.aside_end + NEAR  # then the reader has left the piece
-                if self.piece and size <= NEAR and not is_next and not goes_on and not self.expected[0] <= offset < self.expected[1]:
-                    return self._read_aside(offset, size)
-                self._read(offset, size, is_next)
-            self.aside_end = self.size
-            found = self.piece[offset - self.piece_at : end - self.piece_at]
-            if end == self.piece_end:
-                self.piece = memoryview(b"")
-            return found
+        return locked(self.lock, self._get, offset, size)
+
+    def _get(self, offset: int, size: int) -> memoryview:
+        end = offset + size
+        if offset >= self.tail_at:
+            return self.tail[offset - self.tail_at : end - self.tail_at]
+        number = bisect_right(self.kept, offset, key=itemgetter(0)) - 1
+        if number >= 0:
+            start, view = self.kept[number]
+            if end <= start + len(view):
+                return view[offset - start : end - start]
+        if not self.piece or offset < self.piece_at or end > self.piece_end:
+            is_next = self.piece_at <= offset <= self.piece_end + NEAR
+            goes_on = self.aside_end <= offset <= self.aside_end + NEAR  # then the reader has left the piece
+            if self.piece and size <= NEAR and not is_next and not goes_on and not self.expected[0] <= offset < self.expected[1]:
+                return self._read_aside(offset, size)
+            self._read(offset, size, is_next)
+        self.aside_end = self.size
+        found = self.piece[offset - self.piece_at : end - self.piece_at]
+        if end == self.piece_end:
+            self.piece = memoryview(b"")
+        return found
 
     def _read_aside(self, offset: int, size: int) -> memoryview:
         """Reads a small range, such as rows of the table of blocks, and keeps the current piece for the next range."""
@@ -146,5 +151,4 @@ class Ranges:
         """Readers with this base can go on; the end of the file is then read again, too."""
         self._check_pid()
         if not self.lock.locked():  # else a read is running: in another thread, or in this one, interrupted by a signal handler
-            with self.lock:  # waits at most for a read that another thread has begun meanwhile
-                self.forget()
+            locked(self.lock, self.forget)  # waits at most for a read that another thread has begun meanwhile

@@ -6,12 +6,15 @@ import atexit
 import os
 from _thread import RLock, allocate_lock, get_ident, start_new_thread
 from collections import deque
-from contextlib import contextmanager
+
+from ._locks import locked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 
 class Saving:
@@ -58,7 +61,8 @@ class Saving:
 
     def _cancel(self) -> bool:
         """False: the thread has begun."""
-        with self._lock:
+
+        def cancel() -> bool:
             if self._has_begun:
                 return False
             self._todo.clear()
@@ -67,8 +71,10 @@ class Saving:
                 self._busy.release()
             return True
 
+        return locked(self._lock, cancel)
+
     def _next(self) -> Callable[[], Any] | None:
-        with self._lock:
+        with self._lock:  # in the thread, where no signal handler runs
             self._is_over = self._is_over or not self._todo
             if self._is_over:
                 return None
@@ -97,10 +103,13 @@ class Saving:
 
     def _then(self, work: Callable[[], Any]) -> bool:
         """Does this, too, unless something fails before. False: it is over."""
-        with self._lock:
+
+        def add() -> bool:
             if not self._is_over:
                 self._todo.append(work)
             return not self._is_over
+
+        return locked(self._lock, add)
 
 
 _last: Saving | None = None
@@ -136,14 +145,16 @@ def do_after(work: Callable[[], Any]) -> None:
         work()
 
 
-@contextmanager
-def turn() -> Iterator[None]:
-    """Around all that is done before begin(). Waits for the save before."""
-    with _turn:
+def in_turn(prepare: Callable[[], T]) -> T:
+    """Calls this, which begins a save in the end, when the save before has ended, and for one thread at a time."""
+
+    def take_turn() -> T:
         settle()
         if _last is not None and _last._ident == get_ident():
             raise RuntimeError("wait=False: a callback of one save cannot begin another")
-        yield
+        return prepare()
+
+    return locked(_turn, take_turn)
 
 
 def begin(work: Callable[[], Any], abandon: Callable[[], Any] | None = None) -> Saving:

@@ -9,12 +9,14 @@ import os
 import stat
 from _thread import RLock
 from collections.abc import Mapping
+from functools import wraps
 
 from . import _arrays, _lmc
 from ._arguments import check_key, check_name, check_names, check_path, check_progress, check_time, count_threads, level_number
 from ._base import BASE_KEY, Base, Shards, name_base, read_header
 from ._errors import ArgumentError, CancelledError, NotFoundError, ReadError, WrongBaseError
 from ._lmc import printable
+from ._locks import locked
 from ._new_file import NewFile
 from ._reader import FEATURES, Reader, take_base
 from ._sources import Source, name_kind, open_path, refuse_url
@@ -22,10 +24,12 @@ from ._sources import Source, name_kind, open_path, refuse_url
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
+    from typing import Any, TypeVar
 
     from ._policy import Place
     from ._types import Level, Progress
+
+    F = TypeVar("F", bound=Callable[..., Any])
 
 PIECE = 8 << 20
 SMALL, JOINED = 16 << 10, 120 << 10  #: arrays of at most SMALL bytes are written together, some JOINED at once: malloc maps more anew each time
@@ -98,6 +102,34 @@ def _feature_bits(names: Iterable[str]) -> int:
     return bits
 
 
+def _step(method: F) -> F:
+    """A lock around a method: adding a file takes several calls, and those of another thread must not come between. If
+    abort() is called meanwhile, the file is removed when the method ends: until then the library may write to it."""
+
+    def run(self: Writer, args: Any, options: Any) -> Any:
+        is_outer = not self._is_busy
+        try:
+            self._is_busy = True
+            if self._aborted:
+                raise CancelledError(f"{self._path or 'the target'}: the writer was aborted")
+            if self.fingerprint is not None:
+                raise ArgumentError(f"{self._path or 'the snapshot'} is finished: nothing can be added")
+            return method(self, *args, **options)
+        finally:
+            if is_outer:
+                self._is_busy = False
+                if self._aborted:
+                    self._drop()
+
+    @wraps(method)
+    def step(self: Writer, *args: Any, **options: Any) -> Any:
+        if self._pid != os.getpid():
+            raise RuntimeError(f"the writer belongs to process {self._pid}, which this one was forked from")
+        return locked(self._lock, run, self, args, options)
+
+    return step  # type: ignore[return-value]
+
+
 class Writer:
     """Writes an LMC file: `with lmc_codec.Writer("model.lmc") as w: w.add(name, array)`.
 
@@ -118,7 +150,7 @@ class Writer:
         check_time("written")
         from ._policy import Policy
 
-        self._step = _Step(self)
+        self._lock, self._is_busy = RLock(), False
         self._aborted = False
         self._pid = os.getpid()
         self._object: Any = None  # None until it was made
@@ -205,55 +237,56 @@ class Writer:
 
     # -- tensors --
 
+    @_step
     def add(self, name: str, array: Any, *, dtype: Any = None) -> None:
         """Adds an array and codes it at once: it may change after this returns.
 
         It becomes a separate safetensors file in the snapshot. If you have all arrays at once, use add_arrays().
         """
-        with self._step:
-            check_name(name)
-            if name in self._names:
-                raise ValueError(f"there is a tensor {name!r} already; add_arrays() puts one of that name into another file")
-            path = "".join(c if c.isascii() and c.isalnum() or c in "._-" else "_" for c in name).strip(".")[:200] or "tensor"
-            if f"{path}.safetensors" in self._paths:
-                path = f"{path}-{self._n_files}"
-            self.add_arrays({name: array}, f"{path}.safetensors", dtype=dtype)
+        check_name(name)
+        if name in self._names:
+            raise ValueError(f"there is a tensor {name!r} already; add_arrays() puts one of that name into another file")
+        path = "".join(c if c.isascii() and c.isalnum() or c in "._-" else "_" for c in name).strip(".")[:200] or "tensor"
+        if f"{path}.safetensors" in self._paths:
+            path = f"{path}-{self._n_files}"
+        self.add_arrays({name: array}, f"{path}.safetensors", dtype=dtype)
 
+    @_step
     def add_arrays(
         self, arrays: Mapping[str, Any], path: str = "model.safetensors", *, metadata: Mapping[str, str] | None = None,
         dtype: Any = None
     ) -> None:
         """Adds a safetensors file of these arrays. metadata: its __metadata__. path "": for the only file of a snapshot."""
-        with self._step:
-            check_metadata(metadata)
-            described = _arrays.describe_all(arrays, "tensor", dtype=dtype)
-            if "__metadata__" in described:
-                raise ValueError("'__metadata__' cannot be the name of a tensor")
-            # the order of safetensors: wide dtypes first, then by name
-            names = sorted(sorted(described), key=lambda name: _arrays.order(described[name].dtype or "U8"))
-            ordered = {name: described[name] for name in names}
-            header = safetensors_header(ordered, metadata)
-            rows, at = [], len(header)
+        check_metadata(metadata)
+        described = _arrays.describe_all(arrays, "tensor", dtype=dtype)
+        if "__metadata__" in described:
+            raise ValueError("'__metadata__' cannot be the name of a tensor")
+        # the order of safetensors: wide dtypes first, then by name
+        names = sorted(sorted(described), key=lambda name: _arrays.order(described[name].dtype or "U8"))
+        ordered = {name: described[name] for name in names}
+        header = safetensors_header(ordered, metadata)
+        rows, at = [], len(header)
+        for name, x in ordered.items():
+            rows.append((name, x.dtype or "U8", x.shape, at, x.nbytes))
+            at += x.nbytes
+
+        def write_file(write: Any) -> None:
+            small, n = [header], len(header)
             for name, x in ordered.items():
-                rows.append((name, x.dtype or "U8", x.shape, at, x.nbytes))
-                at += x.nbytes
-
-            def write_file(write: Any) -> None:
-                small, n = [header], len(header)
-                for name, x in ordered.items():
-                    if x.nbytes <= SMALL:
-                        small.append(x.buffer)
-                        n += x.nbytes
-                    if n > JOINED or (small and x.nbytes > SMALL):
-                        write(b"".join(small))
-                        small, n = [], 0
-                    if x.nbytes > SMALL:
-                        write(x.buffer, f"tensor {name!r}")
-                if small:
+                if x.nbytes <= SMALL:
+                    small.append(x.buffer)
+                    n += x.nbytes
+                if n > JOINED or (small and x.nbytes > SMALL):
                     write(b"".join(small))
+                    small, n = [], 0
+                if x.nbytes > SMALL:
+                    write(x.buffer, f"tensor {name!r}")
+            if small:
+                write(b"".join(small))
 
-            self._add_known(path, at, rows, {name: x.buffer for name, x in ordered.items()}, write_file)
+        self._add_known(path, at, rows, {name: x.buffer for name, x in ordered.items()}, write_file)
 
+    @_step
     def _add_known(
         self, path: str, size: int, rows: list[Place], buffers: Mapping[str, Any], write_file: Callable[[Any], None],
         between: Iterable[tuple[int, Any]] = (), dtype: Any = None, **attributes: int
@@ -261,29 +294,28 @@ class Writer:
         """Adds a file of `size` bytes (-1: unknown), with these tensors at these places. buffers: bytes of the tensors that
         may be quantised. write_file() gets a function that takes the bytes of the file. between: bytes between tensors, by
         their first byte. dtype: of all bytes outside of tensors."""
-        with self._step:
-            self._check_order()
-            kind = "AUTO" if dtype is None else _arrays.dtype_name(dtype)
-            number = self._n_files
-            plans = self._policy.plan(path, number, rows, buffers)
-            self._written[number] = list(between)
-            check_path(path)
-            self._check_place(path)
-            names = {row[0] for row in rows}
-            if len(names) != len(rows):
-                raise ValueError(f"{printable(path)}: two tensors of one name")
-            check_names(names)
-            self._add_to_total(size)
-            tensors = [(*row, *plan) for row, plan in zip(rows, plans)]
-            self._object.begin_file(path, size, tensors, kind, 0, **attributes)
-            self._unfinished = path
-            self._take_place(path)
-            self._names |= names
-            self._n_files += 1
-            write_file(self._object.write)
-            self._object.end_file()
-            self._unfinished = None
-            self._written[number] += self._policy.end_file()
+        self._check_order()
+        kind = "AUTO" if dtype is None else _arrays.dtype_name(dtype)
+        number = self._n_files
+        plans = self._policy.plan(path, number, rows, buffers)
+        self._written[number] = list(between)
+        check_path(path)
+        self._check_place(path)
+        names = {row[0] for row in rows}
+        if len(names) != len(rows):
+            raise ValueError(f"{printable(path)}: two tensors of one name")
+        check_names(names)
+        self._add_to_total(size)
+        tensors = [(*row, *plan) for row, plan in zip(rows, plans)]
+        self._object.begin_file(path, size, tensors, kind, 0, **attributes)
+        self._unfinished = path
+        self._take_place(path)
+        self._names |= names
+        self._n_files += 1
+        write_file(self._object.write)
+        self._object.end_file()
+        self._unfinished = None
+        self._written[number] += self._policy.end_file()
 
     # -- files --
 
@@ -333,26 +365,26 @@ class Writer:
             mode=found.st_mode & 0o7777, mtime_ns=found.st_mtime_ns
         )
 
+    @_step
     def add_bytes(self, path: str, data: Any, *, dtype: Any = None) -> None:
         """Adds a file of these bytes. dtype: of its elements (raw arrays)."""
-        with self._step:
-            x = _arrays.describe(data)
-            self._add_known(path, x.nbytes, [], {}, lambda write: write(x.buffer), dtype=dtype)
+        x = _arrays.describe(data)
+        self._add_known(path, x.nbytes, [], {}, lambda write: write(x.buffer), dtype=dtype)
 
+    @_step
     def copy_from(self, reader: Reader, path: str | None = None) -> None:
         """Adds a file of another snapshot (None: all files), coded again, with its tensors. Quantised tensors stay
         quantised if this writer has any rule, such as quantize="*=lossless"."""
-        with self._step:
-            self._check_order()
-            files = [file for file in reader.files if path is None or file.path == path]
-            if path is not None and not files:
-                raise NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
-            for file in files:
-                self._check_place(file.path, file.is_directory)
-                self._add_to_total(file.size)
-                self._object.copy_file(reader._object, file.number)
-                self._n_files += 1
-                self._take_place(file.path, file.is_directory)
+        self._check_order()
+        files = [file for file in reader.files if path is None or file.path == path]
+        if path is not None and not files:
+            raise NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
+        for file in files:
+            self._check_place(file.path, file.is_directory)
+            self._add_to_total(file.size)
+            self._object.copy_file(reader._object, file.number)
+            self._n_files += 1
+            self._take_place(file.path, file.is_directory)
 
     def _check_order(self) -> None:
         if self._unfinished is not None:
@@ -386,49 +418,49 @@ class Writer:
         if is_directory:
             self._directories.add(path)
 
+    @_step
     def add_metadata(self, key: str, value: str | bytes) -> None:
         """Adds an entry about the snapshot. Keys that begin with "lmc." are reserved for the format."""
-        with self._step:
-            self._check_order()
-            check_key(key, self._keys)
-            self._keys.add(key)
-            self._object.add_metadata(key, value.encode() if isinstance(value, str) else value)
+        self._check_order()
+        check_key(key, self._keys)
+        self._keys.add(key)
+        self._object.add_metadata(key, value.encode() if isinstance(value, str) else value)
 
     # -- the end --
 
+    @_step
     def finish(self) -> bytes:
         """Writes the end, and moves the file to its place. Returns the fingerprint of the snapshot."""
-        with self._step:
-            try:
-                self._check_order()
-                if self._n_files == 0:
-                    raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, but a snapshot needs at least one file")
-                if isinstance(self._base, (Base, Shards)) and not self._base._is_unchanged():
-                    what = f"{self._base._name}, the base, has changed since it was opened, so this"
-                    if self._base._name is None:
-                        what = "the arrays of the base have changed since it was made (give copies of them), so this"
-                    raise WrongBaseError(f"{self._path or 'the snapshot'}: {what} could never be restored")
-                fingerprint: bytes
-                self.size, fingerprint = self._object.finish()
-                if self._file is not None:
-                    self._file.sync()
-                    self._check_target(self._place)  # it may have become the base meanwhile
-                    if self._aborted:
-                        raise CancelledError(f"{self._path}: the writer was aborted")
-                    self._file.appear()
-                    self._file = None
-                self.fingerprint = fingerprint
-            except BaseException:
-                self.abort()
-                raise
-            self._written.clear()
-            said = self._policy.say_nothing_done()
-            if said is not None:
-                import warnings
+        try:
+            self._check_order()
+            if self._n_files == 0:
+                raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, but a snapshot needs at least one file")
+            if isinstance(self._base, (Base, Shards)) and not self._base._is_unchanged():
+                what = f"{self._base._name}, the base, has changed since it was opened, so this"
+                if self._base._name is None:
+                    what = "the arrays of the base have changed since it was made (give copies of them), so this"
+                raise WrongBaseError(f"{self._path or 'the snapshot'}: {what} could never be restored")
+            fingerprint: bytes
+            self.size, fingerprint = self._object.finish()
+            if self._file is not None:
+                self._file.sync()
+                self._check_target(self._place)  # it may have become the base meanwhile
+                if self._aborted:
+                    raise CancelledError(f"{self._path}: the writer was aborted")
+                self._file.appear()
+                self._file = None
+            self.fingerprint = fingerprint
+        except BaseException:
+            self.abort()
+            raise
+        self._written.clear()
+        said = self._policy.say_nothing_done()
+        if said is not None:
+            import warnings
 
-                text = f"{self._path or 'the snapshot'}: {said} (docs/quantisation.md)"
-                warnings.warn(printable(text), stacklevel=count_own_frames())
-            return fingerprint
+            text = f"{self._path or 'the snapshot'}: {said} (docs/quantisation.md)"
+            warnings.warn(printable(text), stacklevel=count_own_frames())
+        return fingerprint
 
     def abort(self) -> None:
         """Stops writing: nothing appears at the path. Any thread and any callback may call this. A call in progress, and
@@ -443,9 +475,11 @@ class Writer:
         self._aborted = True
         if self._object is not None:
             self._object.abort()
-        with self._step.lock:  # waits for other threads
-            if self._step.depth == 0:  # else this is a callback, and the outer step does it at its end
-                self._drop()
+        locked(self._lock, self._drop_unless_busy)  # waits for other threads
+
+    def _drop_unless_busy(self) -> None:
+        if not self._is_busy:  # else this is a callback, and the outer step does it at its end
+            self._drop()
 
     def _drop(self) -> None:
         if self._file is not None and self.fingerprint is None:
@@ -492,39 +526,6 @@ def _list_gaps(file: Source, rows: list[Place]) -> list[tuple[int, Any]]:
             gaps.append((at, file.read(at, start - at)))
         at = max(at, start + size)
     return gaps
-
-
-class _Step:
-    """A lock around each method: adding a file takes several calls, and those of another thread must not come between. If
-    abort() is called meanwhile, the file is removed when the method ends: until then the library may write to it."""
-
-    def __init__(self, writer: Writer):
-        from weakref import ref  # a cycle would keep the writer, and its unfinished file, until garbage collection
-
-        self.lock, self.depth, self.writer = RLock(), 0, ref(writer)
-
-    def __enter__(self) -> None:
-        writer = self.writer()
-        assert writer is not None
-        if writer._pid != os.getpid():
-            raise RuntimeError(f"the writer belongs to process {writer._pid}, which this one was forked from")
-        self.lock.acquire()
-        self.depth += 1
-        if writer._aborted:
-            self.__exit__()
-            raise CancelledError(f"{writer._path or 'the target'}: the writer was aborted")
-        if writer.fingerprint is not None:
-            self.__exit__()
-            raise ArgumentError(f"{writer._path or 'the snapshot'} is finished: nothing can be added")
-
-    def __exit__(self, *unused: object) -> None:
-        writer = self.writer()
-        try:
-            if self.depth == 1 and writer is not None and writer._aborted:
-                writer._drop()
-        finally:
-            self.depth -= 1
-            self.lock.release()
 
 
 def count_own_frames() -> int:

@@ -1,16 +1,30 @@
 """Exceptions at every moment: of Ctrl-C, a timeout, a signal that ends the job."""
 
 import dis
+import functools
 import gc
 import os
 import random
 import sys
 import threading
 
-# Here no signal handler runs, and CPython 3.11 loses count of the exceptions that are being handled.
-NOT_HERE = {dis.opmap[name] for name in ("PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE", "COPY")}
 NOT_IN = "copyreg.py"  # it hides all exceptions
 TOOL = 3  # of sys.monitoring, one that Python names for nobody
+
+
+@functools.lru_cache(None)
+def places(code):
+    """Offsets of bytecodes that can raise in place of a signal handler. It runs at the start of a function, between two turns of a loop,
+    and at the end of a call. An exception of the next bytecode is like one of the call if both have the same handler, or if the function
+    returns then."""
+    handlers = dis.Bytecode(code).exception_entries
+    found, call = set(), None
+    for x in dis.get_instructions(code):
+        entry = [e.target for e in handlers if e.start <= x.offset < e.end]
+        if x.opname in ("RESUME", "JUMP_BACKWARD") or (call is not None and (call == entry or x.opname == "RETURN_VALUE")):
+            found.add(x.offset)
+        call = entry if x.opname in ("CALL", "CALL_KW", "CALL_FUNCTION_EX") else None
+    return found
 
 
 class Stop(BaseException):
@@ -18,14 +32,13 @@ class Stop(BaseException):
 
 
 class Armed:
-    """While it is entered, the n-th bytecode from now on raises Stop instead of running. Counts the bytecodes. Signal
-    handlers run at fewer places, all of them between two bytecodes."""
+    """While it is entered, the n-th of these places from now on raises Stop. Counts them."""
 
     def __init__(self, n):
         self.n, self.count, self.where = n, 0, None
 
     def _before(self, code, offset):
-        if self.where is None and code.co_code[offset] not in NOT_HERE:
+        if self.where is None and offset in places(code):
             self.count += 1
             if self.count == self.n:
                 line = next(line for first, end, line in code.co_lines() if first <= offset < end)
@@ -72,12 +85,20 @@ class Armed:
             sys.monitoring.free_tool_id(TOOL)
 
 
+def can_go_on(call):
+    """Whether another thread can call this: an exception has left no lock to nobody."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(30)
+    return not thread.is_alive()
+
+
 def count_descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
 def check(run, look, most=0):
-    """Calls run() again and again, with an exception at each of its bytecodes, or at `most` of them, evenly spread from a drawn one on.
+    """Calls run() again and again, with an exception at each of its places, or at `most` of them, evenly spread from a drawn one on.
     It must come through as it is, and leave no descriptor. look(): what is wrong with the files, or None. Returns the number of
     exceptions."""
     run()  # what is imported at the first call, and kept

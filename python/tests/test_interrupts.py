@@ -1,5 +1,5 @@
-"""An exception at any bytecode of a call comes through as it is, and leaves no descriptor and no file. LMC_INTERRUPTS=all takes every
-bytecode, else some dozens of each call."""
+"""An exception at any moment of a call comes through as it is, and leaves no descriptor, no file and no lock. LMC_INTERRUPTS=all takes
+every moment, else some dozens of each call."""
 
 import gc
 import os
@@ -11,7 +11,7 @@ import lmc_codec as lmc
 import numpy as np
 import pytest
 import torch
-from interrupts import check, count_descriptors
+from interrupts import Armed, Stop, can_go_on, check, count_descriptors
 from lmc_codec import _saving
 from lmc_codec._sources import _File
 from lmc_codec.numpy import load_file, save_file
@@ -148,6 +148,25 @@ def test_ranges_whose_end_is_interrupted(place, monkeypatch):
             changed.setattr(ranges, "forget", stop)
             ranges.close()
         assert not ranges.lock.locked() and ranges(0, 9) == start
+
+
+def test_a_writer_of_another_thread(place):
+    """No exception while a file is added leaves the writer's lock to nobody: another thread can give it up."""
+    n = 0
+    while True:
+        n += 1
+        armed, w = Armed(n), lmc.Writer("new.lmc")
+        try:
+            with armed:
+                w.add_bytes("a", b"1")
+        except Stop:
+            pass
+        assert can_go_on(w.abort), f"{n}, {armed.where}"
+        assert not os.path.exists("new.lmc")
+        del w
+        if armed.where is None:
+            break
+    assert n > 50
 
 
 class Alarm(Exception):

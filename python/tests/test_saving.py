@@ -4,16 +4,18 @@ import collections
 import contextlib
 import gc
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
 import pytest
 import torch
-from interrupts import Armed, Stop
+from interrupts import Armed, Stop, can_go_on
 from test_checkpoint import Training, same, saved_by_torch
 
 import lmc_codec
@@ -316,9 +318,7 @@ def test_interrupted_waiting(tmp_path, held):
     assert load_checkpoint(tmp_path / "x.lmc")["w"].sum() == 3
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.filterwarnings("ignore:.*fork")
-def test_an_exception_at_each_bytecode_of_waiting(tmp_path):
+def test_an_exception_at_each_moment_of_waiting(tmp_path):
     """It may leave a lock to nobody: who waits afterwards, in this thread or another one, does not wait for ever."""
     n = 0
     while True:
@@ -330,16 +330,81 @@ def test_an_exception_at_each_bytecode_of_waiting(tmp_path):
                 saving.wait()
         except Stop:
             pass
-        for thread in [threading.Thread(target=x, daemon=True) for x in (saving.wait, _saving.settle)]:
-            thread.start()
-            thread.join(30)
-            assert not thread.is_alive(), f"{n}, {armed.where}"
+        assert can_go_on(saving.wait) and can_go_on(_saving.settle), f"{n}, {armed.where}"
         assert saving.done
         if armed.where is None:
             break
-    assert n > 10
+    assert n > 3
 
 
+def test_an_exception_at_each_moment_of_beginning():
+    """Afterwards another thread can save."""
+
+    def begin():
+        _saving.in_turn(lambda: _saving.begin(int))
+
+    n = 0
+    while True:
+        n += 1
+        armed, kept = Armed(n), None  # as an interactive interpreter keeps the last exception, and all frames in it
+        try:
+            with armed:
+                begin()
+        except Stop as stopped:
+            kept = stopped
+        assert can_go_on(begin), f"{n}, {armed.where}"
+        if armed.where is None:
+            break
+        del kept
+    assert n > 20
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python closes its own files when they are freed, too
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_signals_and_threads(tmp_path):
+    """The same from a signal handler, in saves of a state, while other threads save."""
+
+    def save(name):
+        save_checkpoint({"x": torch.ones(3)}, tmp_path / name, wait=False)
+
+    def save_all(name, ends):
+        while not ends.is_set():
+            save(name)
+
+    class Alarm(Exception):
+        pass
+
+    def stop(number, frame):
+        raise Alarm
+
+    ends, n_hit = threading.Event(), 0
+    threads = [threading.Thread(target=save_all, args=(f"{i}.lmc", ends), daemon=True) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    old, end = signal.signal(signal.SIGALRM, stop), time.monotonic() + 3
+    try:
+        while time.monotonic() < end:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 3e-3))
+                for _ in range(3):
+                    save("x.lmc")
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Alarm:
+                n_hit += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+        ends.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert can_go_on(lambda: save("y.lmc"))
+    _saving.settle()
+    assert n_hit and load_checkpoint(tmp_path / "y.lmc")["x"].sum() == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork")
 def test_fork(tmp_path, held):
     """The save is the parent's; the child can make its own."""
     saving = save_checkpoint({"w": torch.ones(3)}, tmp_path / "x.lmc", progress=held, wait=False)

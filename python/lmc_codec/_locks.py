@@ -1,0 +1,23 @@
+"""Locks that an exception leaves to nobody."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+
+def locked(lock: Any, call: Callable[..., T], *args: Any) -> T:
+    """call(*args) while this thread has the lock. A signal handler may raise after each call, Ctrl-C for one: a function around a lock
+    may be left before the lock is given back, and CPython 3.14 leaves `with lock` so (github.com/python/cpython/issues/148874). Here one
+    call in C takes the lock and notes it, inside of try, and none comes between that and its release."""
+    taken: list[bool] = []
+    try:
+        taken.extend(map(lock.acquire, (True,)))
+        return call(*args)
+    finally:
+        if taken:
+            lock.release()
