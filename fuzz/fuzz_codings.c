@@ -9,7 +9,8 @@
 enum { MOST_N = 18 << 10, MOST_SIZE = 8 * MOST_N };
 enum { ZEROS, MATRIX, CODES, CODEBOOK };
 
-static fuzz_guard input_guard, block_guard, code_guard[2], output_guard[2], workspace_guard;
+static fuzz_guard input_guard, exact_guard, block_guard, code_guard[2], output_guard[2],
+    workspace_guard;
 static unsigned long n_inputs, with_layout[8];
 
 static void print_layouts(void)
@@ -146,10 +147,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static float floats[MOST_N];
     fuzz_input in = {data, size};
     uint64_t p = fuzz_draw(&in, 8), x = fuzz_draw(&in, 8) * 2 + 1;
-    const unsigned kind = fuzz_bits(&p, 2), form = fuzz_bits(&p, 2), bits = fuzz_bits(&p, 5),
+    const unsigned drawn = fuzz_bits(&p, 2), form = fuzz_bits(&p, 2), bits = fuzz_bits(&p, 5),
                    row = fuzz_bits(&p, 3), group = fuzz_bits(&p, 3), share = fuzz_bits(&p, 8),
                    n_changed = fuzz_bits(&p, 3), tiers[2] = {0, 1 + fuzz_bits(&p, 2)};
     const int at_start = (int)fuzz_bits(&p, 1);
+    const unsigned kind =
+        drawn == CODEBOOK && fuzz_bits(&p, 2) ? ZEROS : drawn; /* k-means is slow */
     const enum lmc_level levels[4] = {LMC_LEVEL_DEFAULT, LMC_LEVEL_DEFAULT, LMC_LEVEL_MAX,
                                       LMC_LEVEL_ARCHIVE};
     lmc_tensor_options options =
@@ -157,8 +160,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t width = lmc_dtype_width(options.dtype);
     const size_t row_size = kind == MATRIX ? 32 + fuzz_bits(&p, 8) : rows[row];
     const size_t least[4] = {512, 9 * row_size, 8192, 16384}; /* for which the coding is tried */
-    const size_t n = least[kind] + fuzz_bits(&p, kind == CODEBOOK ? 10 : 12);
-    uint8_t *input, *ws, *exact = NULL;
+    const size_t more = fuzz_bits(&p, kind == CODEBOOK ? 10 : 12);
+    size_t n;
+    uint8_t *input, *ws, *exact;
     size_t cap, ws_size, made[2], i;
     lmc_block_info info;
 
@@ -166,9 +170,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (n_inputs++ == 0 && getenv("FUZZ_CODINGS")) atexit(print_layouts);
     options.level = levels[fuzz_bits(&p, 2)];
     options.row_size = row_size;
+    n = least[kind] + (fuzz_bits(&p, 2) ? more >> 5 : more); /* often few, for speed */
     fuzz_reserve(&input_guard, MOST_SIZE);
+    fuzz_reserve(&exact_guard, MOST_SIZE);
     fuzz_reserve(&block_guard, 2 * MOST_SIZE);
-    fuzz_reserve(&workspace_guard, lmc_block_workspace_size(MOST_N, 8));
+    fuzz_reserve(&workspace_guard, 64 << 20); /* for blocks of the default size */
     for (i = 0; i < 2; i++) {
         fuzz_reserve(&code_guard[i], 2 * MOST_SIZE);
         fuzz_reserve(&output_guard[i], MOST_SIZE);
@@ -185,9 +191,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (i = 0; n_changed > 5 && i < n_changed - 5; i++)
         input[draw_random(&x) % size] ^= (uint8_t)draw_random(&x);
 
-    exact = (uint8_t *)fuzz_realloc(NULL, 0, size);
-    FUZZ_CHECK(exact != NULL);
-    memcpy(exact, input, size);
+    exact = fuzz_copy(&exact_guard, input, size, at_start);
     for (i = 0; i < 2; i++) {
         lmc_quantizer *quantizer = NULL;
         fuzz_set_tier(tiers[i]);
@@ -206,8 +210,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         options.quantizer = quantizer;
         ws_size = lmc_tensor_workspace_size(&options);
         cap = lmc_tensor_bound(size, &options);
-        ws = (uint8_t *)fuzz_realloc(NULL, 0, ws_size);
-        FUZZ_CHECK(ws && cap <= code_guard[i].cap);
+        ws = fuzz_place(&workspace_guard, ws_size, at_start);
+        FUZZ_CHECK(cap <= code_guard[i].cap);
         FUZZ_CHECK(lmc_tensor_encode(fuzz_place(&code_guard[i], cap, at_start), cap, &made[i],
                                      input, size, &options, ws, ws_size) == LMC_OK);
         FUZZ_CHECK(made[i] == made[0] &&
@@ -217,10 +221,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      fuzz_place(&code_guard[i], cap, at_start), made[i], &options,
                                      ws, ws_size) == LMC_OK);
         FUZZ_CHECK(memcmp(fuzz_place(&output_guard[i], size, at_start), exact, size) == 0);
-        fuzz_realloc(ws, ws_size, 0);
         lmc_quantizer_free(quantizer);
     }
-    fuzz_realloc(exact, size, 0);
     FUZZ_CHECK(lmc_block_parse(fuzz_place(&code_guard[0], cap, at_start), made[0], 0, &info) ==
                LMC_OK);
     with_layout[fuzz_place(&code_guard[0], cap, at_start)[2] >> 5]++;
