@@ -62,9 +62,11 @@ int measure_depths(struct link_of_chain *list, size_t n)
 {
     struct link_of_chain **by_fingerprint =
         (struct link_of_chain **)calloc(n + 1, 3 * sizeof *by_fingerprint);
-    struct walk_up w = {by_fingerprint + n, by_fingerprint + 2 * n, 0, 0};
+    struct walk_up w = {0};
     size_t n_bases = 0, n_whole;
     if (!by_fingerprint) return 0;
+    w.by_wanted = by_fingerprint + n;
+    w.order = by_fingerprint + 2 * n;
     for (size_t i = 0; i < n; i++) {
         list[i].depth = UINT32_MAX;
         list[i].below = NULL;

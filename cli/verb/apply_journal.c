@@ -262,22 +262,29 @@ static void use_patch(const struct patch *p, uint64_t offset, unsigned char *dat
         }
 }
 
-/* Whether patches from a side file are valid, for a snapshot of n_files files. */
-static int are_patches(const struct patches *list, const struct place *p, size_t n_files)
+/* Whether patches from a side file are valid, for a snapshot of n_files files: in the order of its
+ * bytes, of which n_done are done with them. */
+static int are_patches(const struct patches *list, const struct place *p, size_t n_files,
+                       uint64_t n_done)
 {
+    uint64_t n_before = 0; /* bytes of the files before file `number` */
+    size_t number = 0;
     for (size_t at = 0; at < list->size;) {
         const unsigned char *head = list->data + at;
         size_t left = list->size - at, size, n_words, n_masks, n = 0;
         if (left < PATCH_HEADER_SIZE || container_number(head, 4) >= n_files ||
             container_number(head + 20, 4) != 0)
             return 0;
-        const lmc_file *file = p->get_file(p->user, (size_t)container_number(head, 4));
+        for (; number < container_number(head, 4); number++)
+            n_before += p->get_file(p->user, number)->size;
+        const lmc_file *file = p->get_file(p->user, number);
         n_words = (size_t)container_number(head + 4, 4);
         size = (size_t)container_number(head + 16, 4);
         n_masks = count_masks(size);
-        if (file->kind != LMC_FILE_REGULAR || size == 0 || size > PATCH_SIZE ||
-            container_number(head + 8, 8) > file->size ||
-            file->size - container_number(head + 8, 8) < size || n_words > 64 * n_masks ||
+        if (number != container_number(head, 4) || file->kind != LMC_FILE_REGULAR || size == 0 ||
+            size > PATCH_SIZE || container_number(head + 8, 8) > file->size ||
+            file->size - container_number(head + 8, 8) < size ||
+            n_before + container_number(head + 8, 8) + size > n_done || n_words > 64 * n_masks ||
             left - PATCH_HEADER_SIZE < 8 * (n_masks + n_words))
             return 0;
         for (size_t i = 0; i < n_masks; i++) {
@@ -559,7 +566,7 @@ static int read_slot(const struct journal *j, unsigned k, uint64_t file_size, ui
     patches->size = patches->cap = (size_t)size;
     error = read_at(j->fd, at + SLOT_HEADER_SIZE, patches->data, patches->size);
     if (!error && lmc_crc32c(0, patches->data, patches->size) == container_number(head + 24, 4) &&
-        are_patches(patches, j->target, n_files))
+        are_patches(patches, j->target, n_files, *n_done))
         *number = container_number(head, 8);
     return error > 0 ? error : 0;
 }
