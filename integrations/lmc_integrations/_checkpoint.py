@@ -208,10 +208,9 @@ def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: i
             waiting += size
             del result
 
-    thread = threading.Thread(target=work, name="lmc_integrations.ahead", daemon=True)
-    thread.start()
-    pid = os.getpid()
+    thread, pid = threading.Thread(target=work, name="lmc_integrations.ahead", daemon=True), os.getpid()
     try:
+        thread.start()
         for _ in items:
             if pid != os.getpid():
                 raise RuntimeError("this process was forked while tensors were read ahead: open the checkpoint again")
@@ -222,6 +221,6 @@ def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: i
             yield result
             del result
     finally:
-        if pid == os.getpid():  # a forked child has no such thread
-            taken.put(None)
+        taken.put(None)  # first of all: another exception may come
+        if pid == os.getpid() and thread.ident is not None:  # a forked child has no such thread
             thread.join()

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from io import FileIO
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -98,20 +98,19 @@ def list_files(directory: str) -> list[str]:
 _unlocked: set[str] = set()  # the files of which a warning has said that they cannot be locked
 
 
-@contextlib.contextmanager
-def locked(path: str, wait: bool) -> Iterator[bool]:
-    """Yields False if the file system has no locks. Then nothing that may be another process's is removed, and renaming
-    decides whose files are there at the end."""
-    with open(path, "a") as f:
-        try:
-            with naming(path):
-                is_locked = attempt("lock", fcntl.flock, f, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise SyncError("%s is locked: another process is at work there" % path)
-        if not is_locked and path not in _unlocked:
-            _unlocked.add(path)
-            LOGGER.warning("%s: its file system has no locks: see to it that only one process at a time changes this directory", printable(path))
-        yield is_locked
+def lock_file(f: IO[str], wait: bool) -> bool:
+    """Locks an open file until it is closed. Returns False if the file system has no locks. Then nothing that may be another
+    process's is removed, and renaming decides whose files are there at the end. Whoever calls this opens the file himself, by `with`: an
+    exception at the end of a context manager's __enter__, such as Ctrl-C, would leave it open as long as the traceback is kept."""
+    try:
+        with naming(f.name):
+            is_locked = attempt("lock", fcntl.flock, f, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise SyncError("%s is locked: another process is at work there" % f.name)
+    if not is_locked and f.name not in _unlocked:
+        _unlocked.add(f.name)
+        LOGGER.warning("%s: its file system has no locks: see to it that only one process at a time changes this directory", printable(f.name))
+    return is_locked
 
 
 class Scratch(threading.local):

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ._core import printable
 from ._sync_codecs import SyncCorrupt, SyncError, make_digest, xxh3
-from ._sync_files import File, Tensor, locked, make_name, read_json, read_shard, sync, write_json
+from ._sync_files import File, Tensor, lock_file, make_name, read_json, read_shard, sync, write_json
 from ._sync_memory import Memory
 from ._sync_pieces import Piece
 from ._sync_publish import PHASES, Publication, check_base, check_base_digest, code, describe, find_known, gather_pieces, name_version, show, write_index, write_shard
@@ -61,7 +61,8 @@ def publish_part(args: Publication, part: Part) -> Report:
             "tensors": [[t.name, t.dtype, t.shape, t.size, coded.new_sums[t.name], coded.old_sums[t.name]] for t in new.tensors.values()],
             "pieces": list(new.pieces.values()),
         }
-        with locked(os.path.join(args.sync_dir, ".lock"), wait=True):
+        with open(os.path.join(args.sync_dir, ".lock"), "a") as lock:
+            lock_file(lock, wait=True)
             check_new(target)
             for path in (name_description(place, part.number), os.path.join(made, file)):  # of this part, from before it was killed
                 with contextlib.suppress(FileNotFoundError):

@@ -27,7 +27,7 @@ from ._sync_files import (
     copy_file,
     copy_shard,
     list_files,
-    locked,
+    lock_file,
     make_name,
     naming,
     read_json,
@@ -115,7 +115,8 @@ def publish(args: Publication) -> Report:
     target, hidden = os.path.join(args.sync_dir, name), os.path.join(args.sync_dir, ".%s.%s.tmp" % (name, make_name()))
     stage = os.path.join(hidden, name)
     os.makedirs(args.sync_dir, exist_ok=True)
-    with locked(os.path.join(args.sync_dir, ".lock"), wait=False) as is_locked, ThreadPoolExecutor(args.threads) as pool:
+    with open(os.path.join(args.sync_dir, ".lock"), "a") as lock, ThreadPoolExecutor(args.threads) as pool:
+        is_locked = lock_file(lock, wait=False)
         if os.path.lexists(target):
             raise SyncError("%s is there already: what was published is never changed" % target)
         for other in os.listdir(args.sync_dir) if is_locked else (): # files of killed publishers

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ._core import printable
 from ._stores import is_url
@@ -22,7 +22,7 @@ from ._sync_files import (
     copy_file,
     copy_shard,
     list_files,
-    locked,
+    lock_file,
     make_name,
     mark,
     read_json,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 Sums = dict[str, str]  # xxh3-128 of each tensor
 
+T = TypeVar("T")
+
 
 class Request(NamedTuple):
     """The arguments of weight_sync.receive()."""
@@ -54,34 +56,36 @@ class Request(NamedTuple):
     before_read: Callable[[str, int | None], object] | None = None
 
 
-@contextlib.contextmanager
-def receiving(args: Request) -> Iterator[tuple[int, Report]]:
-    """Brings args.local_dir to a version. Yields (the version, a report); until the caller goes on, no other receiver changes
-    the directory, if its file system has locks."""
+def receive_and(args: Request, use: Callable[[int, Report], T]) -> T:
+    """Brings args.local_dir to a version, and returns use(the version, a report). Meanwhile no other receiver changes the
+    directory, if its file system has locks."""
     if not args.before_read:
         check_directory(args.sync_dir, "")
     state_dir = os.path.join(args.local_dir, STATE_DIR)
     os.makedirs(state_dir, exist_ok=True)
-    with locked(os.path.join(state_dir, "lock"), wait=True) as is_locked:
+    with open(os.path.join(state_dir, "lock"), "a") as lock:
+        is_locked = lock_file(lock, wait=True)
         clock = Clock("read", "apply", "write")
         version, said, metrics, changed = bring(args, state_dir, is_locked, clock)
         metrics = {"version": version, **metrics, "tensors_changed": len(changed), "seconds": clock.seconds()}
-        yield version, Report("\n".join(map(printable, said)), changed, metrics)
+        return use(version, Report("\n".join(map(printable, said)), changed, metrics))
 
 
 def receive(args: Request) -> Report:
-    with receiving(args) as (_, said):
-        return said
+    return receive_and(args, lambda version, said: said)
 
 
 def receive_open(args: Request) -> Checkpoint:
     """Opens the local checkpoint at the version to which it was brought. Later receivers do not change what is open."""
-    with receiving(args) as (version, _):
+
+    def open_it(version: int, said: Report) -> Checkpoint:
         local = Checkpoint(args.local_dir)
         if read_number(args.local_dir, local.state, "version") != version:
             local.close()
             raise SyncReadError("%s: another process received version %s there, without a lock: repeat this" % (args.local_dir, local.state["version"]))
         return local
+
+    return receive_and(args, open_it)
 
 
 def bring(args: Request, state_dir: str, is_locked: bool, clock: Clock) -> tuple[int, list[str], dict[str, Any], list[str]]:

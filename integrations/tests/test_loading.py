@@ -340,6 +340,22 @@ def test_ahead():
     assert threading.active_count() == n
 
 
+def test_an_exception_while_the_thread_begins(monkeypatch):
+    """As by Ctrl-C: the thread ends, also while the traceback is kept."""
+    start, begun = threading.Thread.start, []
+
+    def start_interrupted(self):
+        start(self)
+        begun.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start_interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:
+        next(run_ahead(list(range(10)), lambda x: (x, 1), 1))
+    begun[0].join(30)
+    assert not begun[0].is_alive() and kept.value is not None
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is none")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
 def test_a_fork_while_reading_ahead():

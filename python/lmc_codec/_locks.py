@@ -1,4 +1,4 @@
-"""Locks that an exception leaves to nobody."""
+"""Locks that no exception leaves to nobody."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def locked(lock: Any, call: Callable[..., T], *args: Any) -> T:
-    """call(*args) while this thread has the lock. A signal handler may raise after each call, Ctrl-C for one: a function around a lock
-    may be left before the lock is given back, and CPython 3.14 leaves `with lock` so (github.com/python/cpython/issues/148874). Here one
-    call in C takes the lock and notes it, inside of try, and none comes between that and its release."""
+    """call(*args) while this thread has the lock. A signal handler may raise at the end of each call, Ctrl-C for one: so a function around
+    a lock may be left before the lock is given back, and so may `with lock` in CPython 3.14 (github.com/python/cpython/issues/148874).
+    Here one call in C, inside of try, takes the lock and notes it, and finally makes no other call before the release."""
     taken: list[bool] = []
     try:
         taken.extend(map(lock.acquire, (True,)))

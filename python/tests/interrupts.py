@@ -21,7 +21,7 @@ def places(code):
     found, call = set(), None
     for x in dis.get_instructions(code):
         entry = [e.target for e in handlers if e.start <= x.offset < e.end]
-        if x.opname in ("RESUME", "JUMP_BACKWARD") or (call is not None and (call == entry or x.opname == "RETURN_VALUE")):
+        if x.opname == "RESUME" or "JUMP_BACKWARD" in x.opname or (call is not None and (call == entry or x.opname == "RETURN_VALUE")):
             found.add(x.offset)
         call = entry if x.opname in ("CALL", "CALL_KW", "CALL_FUNCTION_EX") else None
     return found
