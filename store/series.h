@@ -101,8 +101,10 @@ char *format_series(uint64_t every, const struct snapshot *list, size_t n, size_
  * number of digits: *size, from the first that is not zero. NULL: there is none. */
 const char *find_number(const char *name, size_t *size);
 
-/* Whether that is the number in the name. digits: nothing else is in it. */
-int has_that_number(const char *name, const char *digits);
+/* Below, at or above 0: the number in the name is less than, equal to or greater than that of
+ * digits, in which nothing else is, or that in another name. No number is less than any. */
+int compare_number(const char *name, const char *digits);
+int compare_numbers(const char *a, const char *b);
 
 /* Sorts pointers into a list by the numbers in the names: by the last one's kind as above, but all
  * of that kind, the first one first (as in 2026-11-28, or epoch-2-batch-10). A name without a

@@ -75,12 +75,19 @@ static int compare_digits(const char *a, size_t n_a, const char *b, size_t n_b)
     return memcmp(a, b, n_a);
 }
 
-int has_that_number(const char *name, const char *digits)
+int compare_number(const char *name, const char *digits)
 {
     size_t size;
     const char *number = find_number(name, &size);
     digits += strspn(digits, "0");
-    return number && compare_digits(number, size, digits, strlen(digits)) == 0;
+    return number ? compare_digits(number, size, digits, strlen(digits)) : -1;
+}
+
+int compare_numbers(const char *a, const char *b)
+{
+    size_t n_a, n_b;
+    const char *p = find_number(a, &n_a), *q = find_number(b, &n_b);
+    return p && q ? compare_digits(p, n_a, q, n_b) : (p != NULL) - (q != NULL);
 }
 
 /* Whether the number in the name is a multiple of `divisor`, 1 to INT64_MAX. */

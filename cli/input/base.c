@@ -6,6 +6,7 @@
  */
 #include "base.h"
 
+#include "../../formats/sorted.h"
 #include "../format/print.h"
 #include "options.h"
 #include "source_tree.h"
@@ -602,14 +603,38 @@ struct base *add_base(struct bases *bases, const char *name)
     return b;
 }
 
+static struct base **find_list(const struct bases *all, const char *name)
+{
+    const uint64_t hash = hash_bytes(FNV_START, name, strlen(name));
+    return &all->by_name[hash & (all->n_lists - 1)];
+}
+
+/* Makes twice as many lists when there is one for each found base. */
+static void grow_lists(struct bases *all)
+{
+    if (all->n_found < all->n_lists) return;
+    free((void *)all->by_name);
+    all->n_lists = all->n_lists ? 2 * all->n_lists : 64;
+    all->by_name = (struct base **)zeroed(all->n_lists, sizeof *all->by_name);
+    for (struct base *b = all->found; b; b = b->next) {
+        struct base **const list = find_list(all, b->name);
+        b->next_of_hash = *list;
+        *list = b;
+    }
+}
+
 struct base *add_found(struct bases *all, const char *name)
 {
-    struct base *b = all->found;
-    while (b && strcmp(b->name, name) != 0) b = b->next;
+    grow_lists(all);
+    struct base **const list = find_list(all, name), *b = *list;
+    while (b && strcmp(b->name, name) != 0) b = b->next_of_hash;
     if (b) return b;
     b = (struct base *)zeroed(1, sizeof *b);
     b->name = copy_text(name);
     b->all = all;
+    b->next_of_hash = *list;
+    *list = b;
+    all->n_found++;
     b->next = all->found;
     return all->found = b;
 }
@@ -666,6 +691,7 @@ void forget_bases(struct bases *bases)
         free(b);
     }
     free(bases->list);
+    free((void *)bases->by_name);
     free_catalog(&bases->catalog);
     free((void *)bases->search);
     free(bases->others);

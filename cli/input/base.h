@@ -127,7 +127,8 @@ enum base_state {
 struct base {
     const char *name;
     struct bases *all;
-    struct base *next; /* in the list of found bases, or of the views of one base */
+    struct base *next;         /* in the list of found bases, or of the views of one base */
+    struct base *next_of_hash; /* of a found one, in its list of bases->by_name */
     enum base_state state;
     int is_used;                               /* something is coded against it */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* all zero: not known yet */

@@ -12,7 +12,10 @@
 struct bases {
     struct base *list;
     size_t n;
-    struct base *found;     /* found in directories by their fingerprints; a linked list */
+    struct base *found; /* found in directories by their fingerprints; a linked list */
+    struct base *
+        *by_name; /* lists of these, by a hash of the name; n_lists: a power of two, or 0 */
+    size_t n_found, n_lists;
     struct catalog catalog; /* snapshots among the arguments and in the directories */
     size_t n_given;         /* arguments that were looked at for candidates */
     size_t *others;         /* numbers of arguments that are not intact snapshots */

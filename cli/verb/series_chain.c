@@ -37,10 +37,17 @@ static int compare_chains(const void *a, const void *b)
     return x->depth != y->depth ? x->depth > y->depth ? -1 : 1 : compare_places(x, y);
 }
 
+static int compare_by_number(const void *a, const void *b)
+{
+    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
+    const int order = compare_numbers(x->name, y->name);
+    return order ? order : compare_places(x, y);
+}
+
 struct snapshot **sort_series(const struct series *s, enum series_order order)
 {
     static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_contents, compare_chains, compare_named, NULL};
+        compare_contents, compare_chains, compare_named, compare_by_number, NULL};
     struct snapshot ***const list = &s->index->by[order];
     if (*list) return *list;
     *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);

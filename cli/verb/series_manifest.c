@@ -121,9 +121,11 @@ int choose_entry(const struct series *s, const char *text, enum snapshot_state s
     *found = find_name(s, text);
     if (*found && (*found)->state != STATE_ADDING && (*found)->state != STATE_GONE) return CODE_OK;
     *found = strcmp(text, "latest") == 0 ? find_latest(s, state) : NULL;
-    for (size_t i = 0; i < s->n && is_number; i++) {
-        struct snapshot *const e = &s->list[i];
-        if (!has_that_number(e->name, text)) continue;
+    struct snapshot **const list = is_number ? sort_series(s, BY_NUMBER) : NULL;
+    size_t i = 0;
+    if (is_number) FIND_FIRST(i, s->n, compare_number(list[i]->name, text) < 0);
+    for (; is_number && i < s->n && compare_number(list[i]->name, text) == 0; i++) {
+        struct snapshot *const e = list[i];
         if (e->state == STATE_FORGOTTEN) passed = e;
         if (e->state != state) continue;
         if (*found)

@@ -17,7 +17,8 @@ enum series_order {
     BY_FINGERPRINT, /* of equal ones, the shortest chain first */
     BY_DEPTH,       /* the longest chains first */
     BY_NAME,
-    BY_STEP, /* see sort_by_steps() */
+    BY_NUMBER, /* that in the name, which find_number() finds */
+    BY_STEP,   /* see sort_by_steps() */
     SERIES_ORDERS
 };
 
