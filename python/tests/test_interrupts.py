@@ -216,7 +216,9 @@ def test_signals(place):
     armed, ends, lost = False, threading.Event(), []
 
     def handle(number, frame):
+        nonlocal armed
         if armed:
+            armed = False  # also if a finalizer swallows the exception
             raise Alarm
 
     def use_files():
@@ -242,7 +244,7 @@ def test_signals(place):
         for _ in range(20_000 if MOST == 0 else 200):
             try:
                 armed = True
-                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3), 0.01)  # again if a finalizer has swallowed it
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3))
                 open_often()
             except Alarm:
                 n_stopped += 1
