@@ -12,13 +12,12 @@
 struct bases {
     struct base *list;
     size_t n;
-    struct base *found; /* found in directories by their fingerprints; a linked list */
-    struct base *
-        *by_name; /* lists of these, by a hash of the name; n_lists: a power of two, or 0 */
-    size_t n_found, n_lists;
-    struct catalog catalog; /* snapshots among the arguments and in the directories */
-    size_t n_given;         /* arguments that were looked at for candidates */
-    size_t *others;         /* numbers of arguments that are not intact snapshots */
+    struct base *found;      /* found in directories by their fingerprints; a linked list */
+    struct base **by_name;   /* these in lists, by a hash of the name */
+    size_t n_found, n_lists; /* n_lists: a power of two, or 0 */
+    struct catalog catalog;  /* snapshots among the arguments and in the directories */
+    size_t n_given;          /* arguments that were looked at for candidates */
+    size_t *others;          /* numbers of arguments that are not intact snapshots */
     size_t n_others;
     const char **search; /* directories of snapshots: --search, and such arguments of --base */
     size_t n_search;

@@ -122,9 +122,9 @@ int choose_entry(const struct series *s, const char *text, enum snapshot_state s
     if (*found && (*found)->state != STATE_ADDING && (*found)->state != STATE_GONE) return CODE_OK;
     *found = strcmp(text, "latest") == 0 ? find_latest(s, state) : NULL;
     struct snapshot **const list = is_number ? sort_series(s, BY_NUMBER) : NULL;
-    size_t i = 0;
+    size_t i = s->n; /* unless it is a number, none */
     if (is_number) FIND_FIRST(i, s->n, compare_number(list[i]->name, text) < 0);
-    for (; is_number && i < s->n && compare_number(list[i]->name, text) == 0; i++) {
+    for (; i < s->n && compare_number(list[i]->name, text) == 0; i++) {
         struct snapshot *const e = list[i];
         if (e->state == STATE_FORGOTTEN) passed = e;
         if (e->state != state) continue;
