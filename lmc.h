@@ -1664,14 +1664,6 @@ typedef struct lmc__join_source {
     enum lmc__order order;   /* of elements, for their residuals against 0 */
 } lmc__join_source;
 
-LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
-                                            const lmc__merged *root, unsigned width,
-                                            enum lmc__order order)
-{
-    const lmc__join_source source = {planes, root, width, order};
-    return source;
-}
-
 /* How elements are put into classes by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
@@ -1772,9 +1764,8 @@ typedef struct lmc__kernels {
                           unsigned width, const lmc__grouping *grouping, uint8_t *tally);
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const lmc__class_sides *sides,
                         const lmc__delta_block *block, lmc__streaming streaming);
-    uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                      const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
-                      const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
+    uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
+                      const lmc__delta_block *block, const uint8_t *tally, lmc__undo *undo,
                       lmc__streaming streaming);
     void (*restore_codes)(uint8_t *dst, const uint8_t *codes, size_t n, const lmc__code_form *form,
                           const uint32_t *scales, size_t first);
@@ -1925,18 +1916,14 @@ static const uint8_t lmc__columns[64] =
     {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
     20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
-/* Places in two vectors, one behind the other: their even bytes; their odd bytes; in turn, the
- * bytes of their lower halves; in turn, those of their upper halves. */
-static const uint8_t lmc__shuffles[4][64] =
-    {{0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,
-    66,68,70,72,74,76,78,80,82,84,86,88,90,92,94,96,98,100,102,104,106,108,110,112,114,116,118,120,
-    122,124,126},{1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31,33,35,37,39,41,43,45,47,49,51,53,55,57,
-    59,61,63,65,67,69,71,73,75,77,79,81,83,85,87,89,91,93,95,97,99,101,103,105,107,109,111,113,115,
-    117,119,121,123,125,127},{0,64,1,65,2,66,3,67,4,68,5,69,6,70,7,71,8,72,9,73,10,74,11,75,12,76,
-    13,77,14,78,15,79,16,80,17,81,18,82,19,83,20,84,21,85,22,86,23,87,24,88,25,89,26,90,27,91,28,92,
-    29,93,30,94,31,95},{32,96,33,97,34,98,35,99,36,100,37,101,38,102,39,103,40,104,41,105,42,106,43,
-    107,44,108,45,109,46,110,47,111,48,112,49,113,50,114,51,115,52,116,53,117,54,118,55,119,56,120,
-    57,121,58,122,59,123,60,124,61,125,62,126,63,127}};
+/* Places in two vectors, one behind the other: in turn, the bytes of their lower halves; in turn,
+ * those of their upper halves. */
+static const uint8_t lmc__in_turn[2][64] =
+    {{0,64,1,65,2,66,3,67,4,68,5,69,6,70,7,71,8,72,9,73,10,74,11,75,12,76,13,77,14,78,15,79,16,80,
+    17,81,18,82,19,83,20,84,21,85,22,86,23,87,24,88,25,89,26,90,27,91,28,92,29,93,30,94,31,95},{32,
+    96,33,97,34,98,35,99,36,100,37,101,38,102,39,103,40,104,41,105,42,106,43,107,44,108,45,109,46,
+    110,47,111,48,112,49,113,50,114,51,115,52,116,53,117,54,118,55,119,56,120,57,121,58,122,59,123,
+    60,124,61,125,62,126,63,127}};
 #endif
 
 /* Constants of CRC-32C, used as crc32c.h says: polynomials over GF(2) modulo the CRC's, whose
@@ -2102,22 +2089,13 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
 LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
 {
 #if LMC__LITTLE_ENDIAN
-    memcpy(v, src, 32);
+    memcpy(v, src, 32); /* clang 14 does not make a vector load of the loop */
 #else
     int i;
     for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
 #endif
 }
 #endif
-LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
-{
-#if LMC__LITTLE_ENDIAN
-    memcpy(dst, v, 32);
-#else
-    int i;
-    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);
-#endif
-}
 
 LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite order */
 {
@@ -2745,24 +2723,27 @@ LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
-/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
- * places from a table (vpermi2b). Unlike AVX2's packing, they give the right order at once. */
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes
+ * (vpermi2b). Unlike AVX2's packing, they give the right order at once. */
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
+    const __m512i i = _mm512_loadu_si512(lmc__count_up);
+    return _mm512_permutex2var_epi8(a, _mm512_add_epi8(i, i), b);
 }
 #ifndef LMC_NO_ENCODER
 LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
 {
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
+    const __m512i i = _mm512_loadu_si512(lmc__count_up);
+    return _mm512_permutex2var_epi8(a, _mm512_add_epi8(_mm512_add_epi8(i, i), _mm512_set1_epi8(1)),
+                                    b);
 }
 #endif
 
 /* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
 {
-    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
-    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
+    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__in_turn[0]), b);
+    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__in_turn[1]), b);
 }
 
 /* Each element rotated by one bit. Lanes of 32 and 64 bits have a rotation; lanes of 16 bits a
@@ -3260,7 +3241,6 @@ LMC__INLINE_AVX512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
 
 LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, size_t size)
 {
-    uint64_t c;
     if (size >= 256) {
         const __m512i k256 = lmc__crc_factor(4);
         __m512i v[4];
@@ -3272,10 +3252,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
                 lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
         crc = lmc__crc_finish(v, 4);
     }
-    c = (uint32_t)~crc;
-    for (; size >= 8; p += 8, size -= 8) c = _mm_crc32_u64(c, lmc__load64(p));
-    for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
-    return ~(uint32_t)c;
+    return lmc__crc32c_avx2(crc, p, size);
 }
 #endif
 
@@ -3283,6 +3260,11 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
  * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
+#ifdef LMC_NO_SNAPSHOT /* nothing needs a sum */
+#define LMC__SUM64(k, p, size) 0
+#define lmc__sum_words_avx512(v) ((void)(v), 0)
+#else
+#define LMC__SUM64(k, p, size) (k)->sum64(p, size)
 #if LMC__NEON
 LMC__INLINE uint64_t lmc__sum_words_neon(uint8x16_t v)
 {
@@ -3304,7 +3286,6 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
 }
 #endif
 
-#ifndef LMC_NO_SNAPSHOT
 static uint64_t lmc__sum64_scalar(const uint8_t *p, size_t size)
 {
     uint64_t sum[4] = {0, 0, 0, 0}, rest;
@@ -3337,11 +3318,13 @@ LMC__AVX2 static uint64_t lmc__sum64_avx2(const uint8_t *p, size_t size)
     return lmc__sum_words_avx2(sum[0]) + lmc__sum64_scalar(p + i, size - i);
 }
 #endif
+#endif /* LMC_NO_SNAPSHOT */
 
 /* == kernels/sha256.h ========================================================================== */
 
 /* The rounds of SHA-256 (FIPS 180-4): sha256(state, p, n) takes n blocks of 64 bytes into the
  * state. snapshot/sha256.h pads messages. */
+#ifndef LMC_NO_SNAPSHOT
 /* From the cube roots of the first 64 primes (4.2.2). */
 static const uint32_t lmc__sha256_constants[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -3541,7 +3524,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
                        : order == LMC__ORDER_FLOAT ? z
                                                    : (uint16_t)(z ^ ((0u - (r & 1u)) & 0x7FFF));
             }
-            lmc__store16x16(dst + 2 * i, e);
+            for (j = 0; j < 16; j++) lmc__store16(dst + 2 * (i + (size_t)j), e[j]);
         }
     /* a word of each plane to 8 elements */
     for (; i + 8 <= n; i += 8) {
@@ -5276,13 +5259,6 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
     return n_right;
 }
 
-/* Without snapshots no sum is needed. */
-#ifndef LMC_NO_SNAPSHOT
-#define LMC__SUM64(k, p, size) (k)->sum64(p, size)
-#else
-#define LMC__SUM64(k, p, size) 0
-#endif
-
 /* Elements [done.n, n), strip by strip. This defines join_root; the other tiers end with it. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
                                  const lmc__join_source *source, size_t n, lmc__progress done,
@@ -5436,7 +5412,7 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
  *
  * A list of the root is read in vectors of 16 bytes from its current place, so up to 16 bytes of
  * its slack. Other threads may see streaming stores in any order, so the caller ends with
- * LMC__FENCE_STREAMS (get_planes.h). */
+ * LMC__FENCE_STREAMS (get_block.h). */
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
  * addresses differ: else a load may wait for an earlier store with the same low bits. */
@@ -6903,17 +6879,14 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
-static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                  const lmc__patches *changes, size_t n, unsigned width,
-                                  enum lmc__order order, const lmc__grouping *grouping,
-                                  const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
+static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
+                                  const lmc__delta_block *block, const uint8_t *tally,
+                                  lmc__undo *undo, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
-    lmc__patch_progress done;
+    const lmc__patch_progress done = {0, {0}, {0}, 0};
     (void)tally;
     (void)streaming;
-    memset(&done, 0, sizeof done);
-    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
+    return lmc__patch_rest(k, dst, changes, block, &done, undo);
 }
 
 #if LMC__NEON || LMC__X86
@@ -6979,28 +6952,27 @@ LMC__INLINE void lmc__patch_steps_neon(uint8_t *dst, const lmc__patches *changes
     done->n = n;
 }
 
-static uint32_t lmc__patch_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                const lmc__patches *changes, size_t n, unsigned width,
-                                enum lmc__order order, const lmc__grouping *grouping,
-                                const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
+static uint32_t lmc__patch_neon(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
+                                const lmc__delta_block *block, const uint8_t *tally,
+                                lmc__undo *undo, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
+    const size_t n = block->n;
     uint8x16_t highest[LMC__MAX_CLASSES];
     lmc__key_ranges ranges;
-    lmc__patch_progress done;
+    lmc__patch_progress done = {0, {0}, {0}, 0};
     size_t i, end;
     (void)tally;
     (void)streaming;
-    memset(&done, 0, sizeof done);
-    lmc__set_highest_neon(highest, grouping);
-    lmc__set_key_ranges(&ranges, grouping);
+    lmc__set_highest_neon(highest, block->grouping);
+    lmc__set_key_ranges(&ranges, block->grouping);
     for (i = 0; i + 64 <= n; i = end) {
         end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)63);
         LMC__FOR_WIDTH(
-            lmc__patch_steps_neon(dst, changes, &block, end, w, highest, &ranges, &done, undo));
+            lmc__patch_steps_neon(dst, changes, block, end, w, highest, &ranges, &done, undo));
         done.crc = k->crc32c(done.crc, dst + i * width, (end - i) * width);
     }
-    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
+    return lmc__patch_rest(k, dst, changes, block, &done, undo);
 }
 #endif
 
@@ -7029,15 +7001,6 @@ typedef struct lmc__pending {
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
-
-/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on: all 64
- * for the last class, which has no row. here: -1 for groups that the block has, else 0. */
-LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
-                                              unsigned n_classes, __m256i here)
-{
-    const __m256i all = _mm256_set1_epi8(64);
-    return _mm256_and_si256(c + 1 < n_classes ? lmc__load_avx2(tally + c * row) : all, here);
-}
 
 /* The sum of 32 bytes. */
 LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
@@ -7189,8 +7152,10 @@ LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_p
     size_t n = 0;
     unsigned c;
     for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
+        /* of each group, elements in classes 0 .. c: all 64 for the last class, which has no row */
+        const __m256i up_to = c + 1 < n_classes ? lmc__load_avx2(tally + c * row)
+                                                : _mm256_set1_epi8(64),
+                      all = _mm256_and_si256(up_to, here), own = _mm256_sub_epi8(all, before);
         const uint32_t *const at = changes->at[c], seen = done->seen[c],
                               end = seen + lmc__sum_bytes_avx2(own);
         uint32_t next = done->next[c], n_taken;
@@ -7257,38 +7222,38 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
                          streams)
 #define LMC__DEFINE_PATCH(isa, attribute, has_fast_pdep)                                           \
     attribute static uint32_t lmc__patch_##isa(                                                    \
-        const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
-        size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
-        const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
+        const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,                          \
+        const lmc__delta_block *block, const uint8_t *tally, lmc__undo *undo,                      \
+        lmc__streaming streaming)                                                                  \
     {                                                                                              \
-        const lmc__delta_block block = {base, n, width, order, grouping};                          \
-        const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
-        const int streams = streaming.is_on && dst != base;                                        \
+        const lmc__delta_block own = *block; /* a copy, which no store of bytes can change */      \
+        const unsigned width = own.width;                                                          \
+        const size_t whole = own.n - own.n % LMC__TALLY_STEP, row = lmc__tally_row(own.n);         \
+        const int streams = streaming.is_on && dst != own.base;                                    \
         uint8_t buffer[LMC__STRIP_SIZE] __attribute__((aligned(64)));                              \
-        lmc__patch_progress done;                                                                  \
+        lmc__patch_progress done = {0, {0}, {0}, 0};                                               \
         lmc__key_ranges ranges;                                                                    \
         lmc__pending pending;                                                                      \
         size_t i, j;                                                                               \
-        memset(&done, 0, sizeof done);                                                             \
         memset(pending.up_to, 0, sizeof pending.up_to);                                            \
-        lmc__set_key_ranges(&ranges, grouping);                                                    \
+        lmc__set_key_ranges(&ranges, own.grouping);                                                \
         for (i = 0; i < whole; i += LMC__STRIP_ELEMENTS(width)) {                                  \
             const size_t m = lmc__min(whole - i, LMC__STRIP_ELEMENTS(width)), size = m * width;    \
-            const uint8_t *const from = base + i * width;                                          \
+            const uint8_t *const from = own.base + i * width;                                      \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
             for (j = 0; j < m; j += LMC__PATCH_CHUNK) {                                            \
                 const size_t n_pending = lmc__take_chunk_avx2(                                     \
                     &pending, &done, lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, \
-                    row, changes, grouping->n_classes, width);                                     \
+                    row, changes, own.grouping->n_classes, width);                                 \
                 LMC__FOR_WIDTH(lmc__patch_chunk_##isa(&pending, n_pending, out + j * width,        \
                                                       from + j * width, &ranges, undo, i + j, w,   \
-                                                      order, has_fast_pdep));                      \
+                                                      own.order, has_fast_pdep));                  \
             }                                                                                      \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
-        return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
+        return lmc__patch_rest(k, dst, changes, block, &done, undo);                               \
     }
 LMC__DEFINE_PATCH(avx2, LMC__AVX2, k->has_fast_pdep)
 LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
@@ -12943,6 +12908,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
     lmc__merged root;
+    lmc__join_source source = {&planes, NULL, width, order};
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* no root yet */
@@ -12954,10 +12920,8 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
         LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
     LMC__VALID(d->in == d->end);
-    *crc =
-        d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
-                        n, d->streaming);
-    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    if (root.mask) source.root = &root;
+    *crc = d->k->join_root(d->k, dst, source, n, d->streaming);
     return LMC_OK;
 }
 
@@ -12976,6 +12940,7 @@ static enum lmc_status lmc__get_zeros(lmc__decoder *d, uint8_t *dst, size_t n, u
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
     lmc__merged root;
+    const lmc__join_source source = {&planes, &root, width, order};
     size_t n_coded;
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
@@ -12995,9 +12960,7 @@ static enum lmc_status lmc__get_zeros(lmc__decoder *d, uint8_t *dst, size_t n, u
         d->stack.top = root.row + n + LMC__PAD;
     }
     LMC__VALID(d->in == d->end);
-    *crc =
-        d->k->join_root(d->k, dst, lmc__join_from(&planes, &root, width, order), n, d->streaming);
-    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    *crc = d->k->join_root(d->k, dst, source, n, d->streaming);
     return LMC_OK;
 }
 
@@ -13075,55 +13038,43 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     return LMC_OK;
 }
 
-/* Decodes the planes of a class and joins them to residuals; spare: a list of n. */
-static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, size_t n,
-                                          unsigned width, uint8_t *spare)
-{
-    uint8_t *const top = d->stack.top;
-    lmc__const_planes planes;
-    unsigned p;
-    for (p = 0; p < width; p++) LMC__TRY(lmc__get_row(d, &planes.row[p], spare, n));
-    d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
-    d->stack.top = top;
-    return LMC_OK;
-}
-
 /* Decodes the payload after the thresholds. *fits: 0 if too many elements are coded; then d and dst
  * are unchanged, and lmc__get_delta decodes the block. dst is written only when all was decoded. */
-static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                       const lmc_block_info *info, enum lmc__order order,
-                                       const lmc__grouping *grouping, const size_t *n_of,
-                                       const uint8_t *tally, uint8_t *spare, uint32_t *crc,
-                                       int *fits)
+static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const lmc__delta_block *block,
+                                       const size_t *n_of, const uint8_t *tally, uint8_t *spare,
+                                       uint32_t *crc, int *fits)
 {
-    const unsigned width = info->width, n_classes = grouping->n_classes;
+    const unsigned width = block->width, n_classes = block->grouping->n_classes;
     const uint8_t *const in = d->in;
     uint8_t *const top = d->stack.top;
+    lmc__const_planes planes;
     lmc__sparse s;
     size_t n_changed = 0;
-    unsigned c;
-    LMC__TRY(lmc__get_changes(d, &s, n_of, n_classes, info->n, fits));
+    unsigned c, p;
+    LMC__TRY(lmc__get_changes(d, &s, n_of, n_classes, block->n, fits));
     if (!*fits) {
         d->in = in;
         d->stack.top = top;
         return LMC_OK;
     }
     for (c = 0; c < n_classes; c++) {
-        uint8_t *const residuals = lmc__push_list(&d->stack, s.n_changed[c] * width);
+        const size_t n = s.n_changed[c];
+        uint8_t *const residuals = lmc__push_list(&d->stack, n * width), *const rows = d->stack.top;
         LMC__CHECK(residuals, LMC_ERR_WORKSPACE);
         s.changes.residual[c] = residuals;
-        if (s.n_changed[c])
-            LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
-        n_changed += s.n_changed[c];
+        for (p = 0; p < width && n; p++) LMC__TRY(lmc__get_row(d, &planes.row[p], spare, n));
+        if (n) d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
+        d->stack.top = rows;
+        n_changed += n;
     }
     LMC__VALID(d->in == d->end);
-    if (dst == base) {
+    if (dst == block->base) {
         d->undo.place = lmc__push_numbers(&d->stack, n_changed);
         d->undo.before = lmc__push_list(&d->stack, n_changed * width);
         LMC__CHECK(d->undo.place && d->undo.before, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, order, grouping, tally,
-                       dst == base ? &d->undo : NULL, d->streaming);
+    *crc = d->k->patch(d->k, dst, &s.changes, block, tally, dst == block->base ? &d->undo : NULL,
+                       d->streaming);
     return LMC_OK;
 }
 
@@ -13206,28 +13157,27 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
 
 /* Decodes the payload after the thresholds, then the elements. All lists are decoded before dst is
  * written, so dst is unchanged if the payload has errors. */
-static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                        const lmc_block_info *info, enum lmc__order order,
-                                        lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
+static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst,
+                                        const lmc__delta_block *block, lmc__grouped_payload *g,
+                                        uint8_t *spare, uint32_t *crc)
 {
-    const lmc__delta_block block = {base, info->n, info->width, order, &g->grouping};
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (p = 0; p < g->grouping.n_natural; p++) {
-        g->sides.side[0][p].list = lmc__take(d, info->n);
+        g->sides.side[0][p].list = lmc__take(d, block->n);
         LMC__VALID(g->sides.side[0][p].list);
     }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = g->grouping.n_natural; p < info->width; p++)
+        for (p = g->grouping.n_natural; p < block->width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
     LMC__VALID(d->in == d->end);
-    LMC__TRY(lmc__keep(d, dst, base, info->size));
-    *crc = d->k->ungroup(d->k, dst, &g->sides, &block, d->streaming);
+    LMC__TRY(lmc__keep(d, dst, block->base, block->n * block->width));
+    *crc = d->k->ungroup(d->k, dst, &g->sides, block, d->streaming);
     return LMC_OK;
 }
 
@@ -13239,16 +13189,14 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 {
     uint8_t *const spare = lmc__push_list(&d->stack, info->n);
     lmc__grouped_payload g;
+    const lmc__delta_block block = {base, info->n, info->width, order, &g.grouping};
     int done = 0;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
-    if (g.sparse)
-        LMC__TRY(lmc__get_sparse(d, dst, base, info, order, &g.grouping, g.n_of, g.tally, spare,
-                                 crc, &done));
-    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* frees the tally */
-    if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, order, &g, spare, crc));
-    if (d->streaming.is_on) LMC__FENCE_STREAMS();
-    return LMC_OK;
+    if (g.sparse) LMC__TRY(lmc__get_sparse(d, dst, &block, g.n_of, g.tally, spare, crc, &done));
+    if (done) return LMC_OK;
+    d->stack.top = spare + info->n + LMC__PAD; /* frees the tally */
+    return lmc__get_grouped(d, dst, &block, &g, spare, crc);
 }
 
 /* == codec/get_matrix.h ======================================================================== */
@@ -13796,7 +13744,6 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         crc = d->k->crc32c(crc, out, n * width);
         if (out != to) d->k->stream(to, out, n * width);
     }
-    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return crc;
 }
 
@@ -13854,17 +13801,17 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
 {
-    const unsigned coding = src[2], grouping = src[3];
-    const enum lmc__order order = (enum lmc__order)(coding & 3);
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
-        return lmc__get_quantized(d, dst, base, info, crc);
-    if (base) return lmc__get_delta(d, dst, base, info, order, grouping, crc);
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS)
-        return lmc__get_zeros(d, dst, info->n, info->width, order, crc);
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_MATRIX)
-        return lmc__get_matrix(d, dst, info, order, crc);
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_CODES) return lmc__get_codes(d, dst, info, crc);
-    return lmc__get_planes(d, dst, info->n, info->width, order, crc);
+    const unsigned layout = src[2] >> LMC__LAYOUT_SHIFT;
+    const enum lmc__order order = (enum lmc__order)(src[2] & 3);
+    const enum lmc_status status =
+        layout == LMC__LAYOUT_QUANTIZED ? lmc__get_quantized(d, dst, base, info, crc)
+        : base                          ? lmc__get_delta(d, dst, base, info, order, src[3], crc)
+        : layout == LMC__LAYOUT_ZEROS   ? lmc__get_zeros(d, dst, info->n, info->width, order, crc)
+        : layout == LMC__LAYOUT_MATRIX  ? lmc__get_matrix(d, dst, info, order, crc)
+        : layout == LMC__LAYOUT_CODES   ? lmc__get_codes(d, dst, info, crc)
+                                        : lmc__get_planes(d, dst, info->n, info->width, order, crc);
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    return status;
 }
 
 /* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a

@@ -165,6 +165,7 @@ static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, in
     const lmc__streaming off = {0, NULL, 0, NULL};
     lmc__const_planes planes;
     lmc__merged root;
+    const lmc__join_source source = {&planes, with_root ? &root : NULL, width, LMC__ORDER_FLOAT};
     uint32_t crc;
     unsigned p;
     memset(&planes, 0, sizeof planes);
@@ -175,9 +176,7 @@ static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, in
     root.left.list = fix.left;
     root.right.list = fix.right;
     root.left.value = root.right.value = 0;
-    crc = k->join_root(k, fix.out,
-                       lmc__join_from(&planes, with_root ? &root : NULL, width, LMC__ORDER_FLOAT),
-                       KERNEL_N, off);
+    crc = k->join_root(k, fix.out, source, KERNEL_N, off);
     wrote(sum, fix.out, (size_t)width * KERNEL_N);
     wrote(sum, &crc, sizeof crc);
     return (size_t)width * KERNEL_N;

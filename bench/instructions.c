@@ -185,6 +185,7 @@ int main(int argc, char **argv)
     lmc__merged merged;
     lmc__changed changed;
     lmc__patches patches;
+    lmc__join_source source = {&const_planes, NULL, 2, LMC__ORDER_FLOAT};
     lmc__undo undo;
     lmc__code_form form;
     lmc__grid grid = {0, 1, -127, 255, 0, 0, 0};
@@ -258,6 +259,8 @@ int main(int argc, char **argv)
     form.is_half = 0;
     form.group_size = 128;
     lmc__set_numbers(&form);
+    source.root = of->lists ? &merged : NULL;
+    source.width = width;
     block.base = a;
     block.n = n;
     block.width = width;
@@ -303,12 +306,7 @@ int main(int argc, char **argv)
             result += k->split_root(k, &planes, of->lists ? &parted : NULL, a, n, width,
                                     LMC__ORDER_FLOAT, NULL);
             break;
-        case JOIN_ROOT:
-            result += k->join_root(
-                k, b,
-                lmc__join_from(&const_planes, of->lists ? &merged : NULL, width, LMC__ORDER_FLOAT),
-                n, lmc__no_streaming);
-            break;
+        case JOIN_ROOT: result += k->join_root(k, b, source, n, lmc__no_streaming); break;
         case MAP: k->map(b, a, n, table); break;
         case PARTITION: result += k->partition(mask, parted.left, parted.right, a, n, 128); break;
         case MERGE: k->merge(b, mask, n, l, r); break;
@@ -325,8 +323,8 @@ int main(int argc, char **argv)
             break;
         case PATCH:
             undo.n = 0;
-            result += k->patch(k, out, a, &patches, n, width, LMC__ORDER_FLOAT, &grouping, work,
-                               of->lists ? &undo : NULL, lmc__no_streaming);
+            result += k->patch(k, out, &patches, &block, work, of->lists ? &undo : NULL,
+                               lmc__no_streaming);
             break;
         case RESTORE_CODES: k->restore_codes(out, a, n, &form, scales, 128); break;
         case RESTORE: k->restore(out, symbols, NULL, n, 0x3C000000, &grid); break;

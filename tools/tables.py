@@ -259,11 +259,10 @@ def make():
         comment("""The places of eight rows of eight bytes, column by column."""),
         table("uint8_t", "lmc__columns[64]", [i % 8 * 8 + i // 8 for i in range(64)]),
 
-        comment("""Places in two vectors, one behind the other: their even bytes; their odd bytes;
-                in turn, the bytes of their lower halves; in turn, those of their upper halves."""),
-        table("uint8_t", "lmc__shuffles[4][64]",
-              [[2 * i for i in range(64)], [2 * i + 1 for i in range(64)],
-               [i // 2 + i % 2 * 64 for i in range(64)],
+        comment("""Places in two vectors, one behind the other: in turn, the bytes of their lower
+                halves; in turn, those of their upper halves."""),
+        table("uint8_t", "lmc__in_turn[2][64]",
+              [[i // 2 + i % 2 * 64 for i in range(64)],
                [32 + i // 2 + i % 2 * 64 for i in range(64)]]),
         "#endif\n",
 

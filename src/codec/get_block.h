@@ -35,17 +35,17 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
 {
-    const unsigned coding = src[2], grouping = src[3];
-    const enum lmc__order order = (enum lmc__order)(coding & 3);
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
-        return lmc__get_quantized(d, dst, base, info, crc);
-    if (base) return lmc__get_delta(d, dst, base, info, order, grouping, crc);
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_ZEROS)
-        return lmc__get_zeros(d, dst, info->n, info->width, order, crc);
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_MATRIX)
-        return lmc__get_matrix(d, dst, info, order, crc);
-    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_CODES) return lmc__get_codes(d, dst, info, crc);
-    return lmc__get_planes(d, dst, info->n, info->width, order, crc);
+    const unsigned layout = src[2] >> LMC__LAYOUT_SHIFT;
+    const enum lmc__order order = (enum lmc__order)(src[2] & 3);
+    const enum lmc_status status =
+        layout == LMC__LAYOUT_QUANTIZED ? lmc__get_quantized(d, dst, base, info, crc)
+        : base                          ? lmc__get_delta(d, dst, base, info, order, src[3], crc)
+        : layout == LMC__LAYOUT_ZEROS   ? lmc__get_zeros(d, dst, info->n, info->width, order, crc)
+        : layout == LMC__LAYOUT_MATRIX  ? lmc__get_matrix(d, dst, info, order, crc)
+        : layout == LMC__LAYOUT_CODES   ? lmc__get_codes(d, dst, info, crc)
+                                        : lmc__get_planes(d, dst, info->n, info->width, order, crc);
+    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    return status;
 }
 
 /* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a

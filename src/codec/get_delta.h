@@ -87,28 +87,27 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
 
 /* Decodes the payload after the thresholds, then the elements. All lists are decoded before dst is
  * written, so dst is unchanged if the payload has errors. */
-static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                        const lmc_block_info *info, enum lmc__order order,
-                                        lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
+static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst,
+                                        const lmc__delta_block *block, lmc__grouped_payload *g,
+                                        uint8_t *spare, uint32_t *crc)
 {
-    const lmc__delta_block block = {base, info->n, info->width, order, &g->grouping};
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (p = 0; p < g->grouping.n_natural; p++) {
-        g->sides.side[0][p].list = lmc__take(d, info->n);
+        g->sides.side[0][p].list = lmc__take(d, block->n);
         LMC__VALID(g->sides.side[0][p].list);
     }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = g->grouping.n_natural; p < info->width; p++)
+        for (p = g->grouping.n_natural; p < block->width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
     LMC__VALID(d->in == d->end);
-    LMC__TRY(lmc__keep(d, dst, base, info->size));
-    *crc = d->k->ungroup(d->k, dst, &g->sides, &block, d->streaming);
+    LMC__TRY(lmc__keep(d, dst, block->base, block->n * block->width));
+    *crc = d->k->ungroup(d->k, dst, &g->sides, block, d->streaming);
     return LMC_OK;
 }
 
@@ -120,14 +119,12 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 {
     uint8_t *const spare = lmc__push_list(&d->stack, info->n);
     lmc__grouped_payload g;
+    const lmc__delta_block block = {base, info->n, info->width, order, &g.grouping};
     int done = 0;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_grouping(d, &g, base, info, header));
-    if (g.sparse)
-        LMC__TRY(lmc__get_sparse(d, dst, base, info, order, &g.grouping, g.n_of, g.tally, spare,
-                                 crc, &done));
-    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* frees the tally */
-    if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, order, &g, spare, crc));
-    if (d->streaming.is_on) LMC__FENCE_STREAMS();
-    return LMC_OK;
+    if (g.sparse) LMC__TRY(lmc__get_sparse(d, dst, &block, g.n_of, g.tally, spare, crc, &done));
+    if (done) return LMC_OK;
+    d->stack.top = spare + info->n + LMC__PAD; /* frees the tally */
+    return lmc__get_grouped(d, dst, &block, &g, spare, crc);
 }

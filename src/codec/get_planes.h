@@ -26,6 +26,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
     lmc__merged root;
+    lmc__join_source source = {&planes, NULL, width, order};
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* no root yet */
@@ -37,9 +38,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
         LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
     LMC__VALID(d->in == d->end);
-    *crc =
-        d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
-                        n, d->streaming);
-    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    if (root.mask) source.root = &root;
+    *crc = d->k->join_root(d->k, dst, source, n, d->streaming);
     return LMC_OK;
 }

@@ -188,7 +188,6 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         crc = d->k->crc32c(crc, out, n * width);
         if (out != to) d->k->stream(to, out, n * width);
     }
-    if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return crc;
 }
 

@@ -79,54 +79,42 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     return LMC_OK;
 }
 
-/* Decodes the planes of a class and joins them to residuals; spare: a list of n. */
-static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, size_t n,
-                                          unsigned width, uint8_t *spare)
-{
-    uint8_t *const top = d->stack.top;
-    lmc__const_planes planes;
-    unsigned p;
-    for (p = 0; p < width; p++) LMC__TRY(lmc__get_row(d, &planes.row[p], spare, n));
-    d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
-    d->stack.top = top;
-    return LMC_OK;
-}
-
 /* Decodes the payload after the thresholds. *fits: 0 if too many elements are coded; then d and dst
  * are unchanged, and lmc__get_delta decodes the block. dst is written only when all was decoded. */
-static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
-                                       const lmc_block_info *info, enum lmc__order order,
-                                       const lmc__grouping *grouping, const size_t *n_of,
-                                       const uint8_t *tally, uint8_t *spare, uint32_t *crc,
-                                       int *fits)
+static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const lmc__delta_block *block,
+                                       const size_t *n_of, const uint8_t *tally, uint8_t *spare,
+                                       uint32_t *crc, int *fits)
 {
-    const unsigned width = info->width, n_classes = grouping->n_classes;
+    const unsigned width = block->width, n_classes = block->grouping->n_classes;
     const uint8_t *const in = d->in;
     uint8_t *const top = d->stack.top;
+    lmc__const_planes planes;
     lmc__sparse s;
     size_t n_changed = 0;
-    unsigned c;
-    LMC__TRY(lmc__get_changes(d, &s, n_of, n_classes, info->n, fits));
+    unsigned c, p;
+    LMC__TRY(lmc__get_changes(d, &s, n_of, n_classes, block->n, fits));
     if (!*fits) {
         d->in = in;
         d->stack.top = top;
         return LMC_OK;
     }
     for (c = 0; c < n_classes; c++) {
-        uint8_t *const residuals = lmc__push_list(&d->stack, s.n_changed[c] * width);
+        const size_t n = s.n_changed[c];
+        uint8_t *const residuals = lmc__push_list(&d->stack, n * width), *const rows = d->stack.top;
         LMC__CHECK(residuals, LMC_ERR_WORKSPACE);
         s.changes.residual[c] = residuals;
-        if (s.n_changed[c])
-            LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
-        n_changed += s.n_changed[c];
+        for (p = 0; p < width && n; p++) LMC__TRY(lmc__get_row(d, &planes.row[p], spare, n));
+        if (n) d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
+        d->stack.top = rows;
+        n_changed += n;
     }
     LMC__VALID(d->in == d->end);
-    if (dst == base) {
+    if (dst == block->base) {
         d->undo.place = lmc__push_numbers(&d->stack, n_changed);
         d->undo.before = lmc__push_list(&d->stack, n_changed * width);
         LMC__CHECK(d->undo.place && d->undo.before, LMC_ERR_WORKSPACE);
     }
-    *crc = d->k->patch(d->k, dst, base, &s.changes, info->n, width, order, grouping, tally,
-                       dst == base ? &d->undo : NULL, d->streaming);
+    *crc = d->k->patch(d->k, dst, &s.changes, block, tally, dst == block->base ? &d->undo : NULL,
+                       d->streaming);
     return LMC_OK;
 }

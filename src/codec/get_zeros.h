@@ -17,6 +17,7 @@ static enum lmc_status lmc__get_zeros(lmc__decoder *d, uint8_t *dst, size_t n, u
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__const_planes planes;
     lmc__merged root;
+    const lmc__join_source source = {&planes, &root, width, order};
     size_t n_coded;
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
@@ -36,8 +37,6 @@ static enum lmc_status lmc__get_zeros(lmc__decoder *d, uint8_t *dst, size_t n, u
         d->stack.top = root.row + n + LMC__PAD;
     }
     LMC__VALID(d->in == d->end);
-    *crc =
-        d->k->join_root(d->k, dst, lmc__join_from(&planes, &root, width, order), n, d->streaming);
-    if (d->streaming.is_on) LMC__FENCE_STREAMS();
+    *crc = d->k->join_root(d->k, dst, source, n, d->streaming);
     return LMC_OK;
 }

@@ -289,7 +289,6 @@ LMC__INLINE_AVX512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
 
 LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, size_t size)
 {
-    uint64_t c;
     if (size >= 256) {
         const __m512i k256 = lmc__crc_factor(4);
         __m512i v[4];
@@ -301,9 +300,6 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
                 lmc__crc_fold(v[i], k256, _mm512_loadu_si512(p + 64 * i));
         crc = lmc__crc_finish(v, 4);
     }
-    c = (uint32_t)~crc;
-    for (; size >= 8; p += 8, size -= 8) c = _mm_crc32_u64(c, lmc__load64(p));
-    for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
-    return ~(uint32_t)c;
+    return lmc__crc32c_avx2(crc, p, size);
 }
 #endif

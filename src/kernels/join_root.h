@@ -59,13 +59,6 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
     return n_right;
 }
 
-/* Without snapshots no sum is needed. */
-#ifndef LMC_NO_SNAPSHOT
-#define LMC__SUM64(k, p, size) (k)->sum64(p, size)
-#else
-#define LMC__SUM64(k, p, size) 0
-#endif
-
 /* Elements [done.n, n), strip by strip. This defines join_root; the other tiers end with it. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
                                  const lmc__join_source *source, size_t n, lmc__progress done,
@@ -219,7 +212,7 @@ static uint32_t lmc__join_root_neon(const lmc__kernels *k, uint8_t *dst, lmc__jo
  *
  * A list of the root is read in vectors of 16 bytes from its current place, so up to 16 bytes of
  * its slack. Other threads may see streaming stores in any order, so the caller ends with
- * LMC__FENCE_STREAMS (get_planes.h). */
+ * LMC__FENCE_STREAMS (get_block.h). */
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
  * addresses differ: else a load may wait for an earlier store with the same low bits. */

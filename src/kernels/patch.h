@@ -83,17 +83,14 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
-static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                  const lmc__patches *changes, size_t n, unsigned width,
-                                  enum lmc__order order, const lmc__grouping *grouping,
-                                  const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
+static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
+                                  const lmc__delta_block *block, const uint8_t *tally,
+                                  lmc__undo *undo, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
-    lmc__patch_progress done;
+    const lmc__patch_progress done = {0, {0}, {0}, 0};
     (void)tally;
     (void)streaming;
-    memset(&done, 0, sizeof done);
-    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
+    return lmc__patch_rest(k, dst, changes, block, &done, undo);
 }
 
 #if LMC__NEON || LMC__X86
@@ -159,28 +156,27 @@ LMC__INLINE void lmc__patch_steps_neon(uint8_t *dst, const lmc__patches *changes
     done->n = n;
 }
 
-static uint32_t lmc__patch_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                const lmc__patches *changes, size_t n, unsigned width,
-                                enum lmc__order order, const lmc__grouping *grouping,
-                                const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)
+static uint32_t lmc__patch_neon(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
+                                const lmc__delta_block *block, const uint8_t *tally,
+                                lmc__undo *undo, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
+    const size_t n = block->n;
     uint8x16_t highest[LMC__MAX_CLASSES];
     lmc__key_ranges ranges;
-    lmc__patch_progress done;
+    lmc__patch_progress done = {0, {0}, {0}, 0};
     size_t i, end;
     (void)tally;
     (void)streaming;
-    memset(&done, 0, sizeof done);
-    lmc__set_highest_neon(highest, grouping);
-    lmc__set_key_ranges(&ranges, grouping);
+    lmc__set_highest_neon(highest, block->grouping);
+    lmc__set_key_ranges(&ranges, block->grouping);
     for (i = 0; i + 64 <= n; i = end) {
         end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)63);
         LMC__FOR_WIDTH(
-            lmc__patch_steps_neon(dst, changes, &block, end, w, highest, &ranges, &done, undo));
+            lmc__patch_steps_neon(dst, changes, block, end, w, highest, &ranges, &done, undo));
         done.crc = k->crc32c(done.crc, dst + i * width, (end - i) * width);
     }
-    return lmc__patch_rest(k, dst, changes, &block, &done, undo);
+    return lmc__patch_rest(k, dst, changes, block, &done, undo);
 }
 #endif
 
@@ -209,15 +205,6 @@ typedef struct lmc__pending {
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
-
-/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on: all 64
- * for the last class, which has no row. here: -1 for groups that the block has, else 0. */
-LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
-                                              unsigned n_classes, __m256i here)
-{
-    const __m256i all = _mm256_set1_epi8(64);
-    return _mm256_and_si256(c + 1 < n_classes ? lmc__load_avx2(tally + c * row) : all, here);
-}
 
 /* The sum of 32 bytes. */
 LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
@@ -369,8 +356,10 @@ LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_p
     size_t n = 0;
     unsigned c;
     for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
+        /* of each group, elements in classes 0 .. c: all 64 for the last class, which has no row */
+        const __m256i up_to = c + 1 < n_classes ? lmc__load_avx2(tally + c * row)
+                                                : _mm256_set1_epi8(64),
+                      all = _mm256_and_si256(up_to, here), own = _mm256_sub_epi8(all, before);
         const uint32_t *const at = changes->at[c], seen = done->seen[c],
                               end = seen + lmc__sum_bytes_avx2(own);
         uint32_t next = done->next[c], n_taken;
@@ -437,38 +426,38 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
                          streams)
 #define LMC__DEFINE_PATCH(isa, attribute, has_fast_pdep)                                           \
     attribute static uint32_t lmc__patch_##isa(                                                    \
-        const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
-        size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
-        const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
+        const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,                          \
+        const lmc__delta_block *block, const uint8_t *tally, lmc__undo *undo,                      \
+        lmc__streaming streaming)                                                                  \
     {                                                                                              \
-        const lmc__delta_block block = {base, n, width, order, grouping};                          \
-        const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
-        const int streams = streaming.is_on && dst != base;                                        \
+        const lmc__delta_block own = *block; /* a copy, which no store of bytes can change */      \
+        const unsigned width = own.width;                                                          \
+        const size_t whole = own.n - own.n % LMC__TALLY_STEP, row = lmc__tally_row(own.n);         \
+        const int streams = streaming.is_on && dst != own.base;                                    \
         uint8_t buffer[LMC__STRIP_SIZE] __attribute__((aligned(64)));                              \
-        lmc__patch_progress done;                                                                  \
+        lmc__patch_progress done = {0, {0}, {0}, 0};                                               \
         lmc__key_ranges ranges;                                                                    \
         lmc__pending pending;                                                                      \
         size_t i, j;                                                                               \
-        memset(&done, 0, sizeof done);                                                             \
         memset(pending.up_to, 0, sizeof pending.up_to);                                            \
-        lmc__set_key_ranges(&ranges, grouping);                                                    \
+        lmc__set_key_ranges(&ranges, own.grouping);                                                \
         for (i = 0; i < whole; i += LMC__STRIP_ELEMENTS(width)) {                                  \
             const size_t m = lmc__min(whole - i, LMC__STRIP_ELEMENTS(width)), size = m * width;    \
-            const uint8_t *const from = base + i * width;                                          \
+            const uint8_t *const from = own.base + i * width;                                      \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
             for (j = 0; j < m; j += LMC__PATCH_CHUNK) {                                            \
                 const size_t n_pending = lmc__take_chunk_avx2(                                     \
                     &pending, &done, lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, \
-                    row, changes, grouping->n_classes, width);                                     \
+                    row, changes, own.grouping->n_classes, width);                                 \
                 LMC__FOR_WIDTH(lmc__patch_chunk_##isa(&pending, n_pending, out + j * width,        \
                                                       from + j * width, &ranges, undo, i + j, w,   \
-                                                      order, has_fast_pdep));                      \
+                                                      own.order, has_fast_pdep));                  \
             }                                                                                      \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
-        return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
+        return lmc__patch_rest(k, dst, changes, block, &done, undo);                               \
     }
 LMC__DEFINE_PATCH(avx2, LMC__AVX2, k->has_fast_pdep)
 LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)

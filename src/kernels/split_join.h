@@ -81,7 +81,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
                        : order == LMC__ORDER_FLOAT ? z
                                                    : (uint16_t)(z ^ ((0u - (r & 1u)) & 0x7FFF));
             }
-            lmc__store16x16(dst + 2 * i, e);
+            for (j = 0; j < 16; j++) lmc__store16(dst + 2 * (i + (size_t)j), e[j]);
         }
     /* a word of each plane to 8 elements */
     for (; i + 8 <= n; i += 8) {

@@ -90,14 +90,6 @@ typedef struct lmc__join_source {
     enum lmc__order order;   /* of elements, for their residuals against 0 */
 } lmc__join_source;
 
-LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
-                                            const lmc__merged *root, unsigned width,
-                                            enum lmc__order order)
-{
-    const lmc__join_source source = {planes, root, width, order};
-    return source;
-}
-
 /* How elements are put into classes by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
@@ -198,9 +190,8 @@ typedef struct lmc__kernels {
                           unsigned width, const lmc__grouping *grouping, uint8_t *tally);
     uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const lmc__class_sides *sides,
                         const lmc__delta_block *block, lmc__streaming streaming);
-    uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                      const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
-                      const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
+    uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
+                      const lmc__delta_block *block, const uint8_t *tally, lmc__undo *undo,
                       lmc__streaming streaming);
     void (*restore_codes)(uint8_t *dst, const uint8_t *codes, size_t n, const lmc__code_form *form,
                           const uint32_t *scales, size_t first);

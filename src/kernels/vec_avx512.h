@@ -21,24 +21,27 @@ LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
-/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
- * places from a table (vpermi2b). Unlike AVX2's packing, they give the right order at once. */
+/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes
+ * (vpermi2b). Unlike AVX2's packing, they give the right order at once. */
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
+    const __m512i i = _mm512_loadu_si512(lmc__count_up);
+    return _mm512_permutex2var_epi8(a, _mm512_add_epi8(i, i), b);
 }
 #ifndef LMC_NO_ENCODER
 LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
 {
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
+    const __m512i i = _mm512_loadu_si512(lmc__count_up);
+    return _mm512_permutex2var_epi8(a, _mm512_add_epi8(_mm512_add_epi8(i, i), _mm512_set1_epi8(1)),
+                                    b);
 }
 #endif
 
 /* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
 {
-    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
-    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[3]), b);
+    *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__in_turn[0]), b);
+    *second = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__in_turn[1]), b);
 }
 
 /* Each element rotated by one bit. Lanes of 32 and 64 bits have a rotation; lanes of 16 bits a

@@ -126,22 +126,13 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
 LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
 {
 #if LMC__LITTLE_ENDIAN
-    memcpy(v, src, 32);
+    memcpy(v, src, 32); /* clang 14 does not make a vector load of the loop */
 #else
     int i;
     for (i = 0; i < 16; i++) v[i] = lmc__load16(src + 2 * i);
 #endif
 }
 #endif
-LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
-{
-#if LMC__LITTLE_ENDIAN
-    memcpy(dst, v, 32);
-#else
-    int i;
-    for (i = 0; i < 16; i++) lmc__store16(dst + 2 * i, v[i]);
-#endif
-}
 
 LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite order */
 {

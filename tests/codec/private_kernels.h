@@ -277,6 +277,7 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                 uint32_t counts[8][256], expected[8][256];
                 lmc__planes planes;
                 lmc__const_planes back;
+                const lmc__join_source source = {&back, NULL, width, (enum lmc__order)order};
                 lmc__streaming streaming;
                 uint64_t sum = 0;
                 uint32_t crc;
@@ -307,9 +308,7 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
                 streaming.next = src;
                 streaming.next_size = n & 1 ? n : 0;
                 streaming.sum = n & 2 ? &sum : NULL;
-                crc =
-                    k->join_root(k, dst, lmc__join_from(&back, NULL, width, (enum lmc__order)order),
-                                 n, streaming);
+                crc = k->join_root(k, dst, source, n, streaming);
                 CHECK(are_sums(&streaming, crc, src, n * width));
                 CHECK(memcmp(dst, src, n * width) == 0);
                 for (p = 0; p < width; p++) lmc__count_bytes(counts[p], planes.row[p], n);
@@ -410,9 +409,8 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                         }
                         if (t_below(seed, 2)) streaming.sum = &sum;
                         {
-                            const uint32_t crc =
-                                k->join_root(k, dst, lmc__join_from(&joins, &merged, width, order),
-                                             n, streaming);
+                            const lmc__join_source source = {&joins, &merged, width, order};
+                            const uint32_t crc = k->join_root(k, dst, source, n, streaming);
                             uint8_t *again = t_tail(&guard_b, n * width);
                             lmc__const_planes plain;
                             for (p = 0; p < width; p++) plain.row[p] = expected[p];
@@ -887,6 +885,7 @@ static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
     size_t counts[LMC__MAX_CLASSES], n_of[LMC__MAX_CLASSES] = {0},
                                      n_changed[LMC__MAX_CLASSES] = {0}, total = 0, i;
     lmc__grouping grouping;
+    const lmc__delta_block block = {base, n, width, order, &grouping};
     lmc__patches changes;
     unsigned c;
     int in_place;
@@ -940,8 +939,7 @@ static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
         undo.place = place;
         undo.before = before;
         undo.n = 0;
-        crc = k->patch(k, dst, base, &changes, n, width, order, &grouping, tally,
-                       in_place ? &undo : NULL, streaming);
+        crc = k->patch(k, dst, &changes, &block, tally, in_place ? &undo : NULL, streaming);
         LMC__FENCE_STREAMS();
         CHECK(memcmp(dst, src, n * width) == 0);
         CHECK(crc == lmc__crc32c_scalar(0, src, n * width));

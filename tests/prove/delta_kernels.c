@@ -48,8 +48,8 @@ int main(void)
         }
     }
 #if KERNEL == 0
-    lmc__patch_scalar(&k, ANY(0, 1) ? dst : base, base, &changes, N, W, block.order, &grouping,
-                      NULL, ANY(0, 1) ? &undo : NULL, lmc__no_streaming);
+    lmc__patch_scalar(&k, ANY(0, 1) ? dst : base, &changes, &block, NULL, ANY(0, 1) ? &undo : NULL,
+                      lmc__no_streaming);
 #elif KERNEL == 1
     lmc__ungroup_scalar(&k, ANY(0, 1) ? dst : base, &sides, &block, lmc__no_streaming);
 #else

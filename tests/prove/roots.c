@@ -15,6 +15,7 @@ int main(void)
     lmc__kernels k = lmc__kernels_scalar;
     lmc__const_planes planes;
     lmc__merged root;
+    const lmc__join_source source = {&planes, &root, W, (enum lmc__order)ANY(0, 2)};
     unsigned p;
     k.crc32c = any_crc;
     ANY_BYTES(mask, sizeof mask);
@@ -33,7 +34,6 @@ int main(void)
     root.right.list = ANY(0, 1) ? right : NULL;
     root.left.value = (uint8_t)ANY(0, 255);
     root.right.value = (uint8_t)ANY(0, 255);
-    k.join_root(&k, dst, lmc__join_from(&planes, &root, W, (enum lmc__order)ANY(0, 2)), N,
-                lmc__no_streaming);
+    k.join_root(&k, dst, source, N, lmc__no_streaming);
     return 0;
 }
