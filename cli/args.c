@@ -120,7 +120,8 @@ static int take_option(struct reading *r, const struct option *o, const char *re
     case ACT: return o->take(a, NULL);
     case COUNT:
         if (parse_count((uint64_t *)(void *)at, value, (uint64_t)o->value)) return CODE_OK;
-        return fail_usage(a, "'%s' is no number %s", value, o->value ? "from 1 up" : "of seconds");
+        return fail_usage(a, "'%s' is not a number %s", value,
+                          o->value ? "from 1 up" : "of seconds");
     case TEXT:
     case ANY: break;
     }

@@ -101,7 +101,7 @@ static enum container_result gguf_read_metadata(struct container *c, struct gguf
             *alignment = gguf_take_number(g, 4);
             if (!g->missing &&
                 (type != GGUF_UINT32 || *alignment == 0 || (*alignment & (*alignment - 1))))
-                return container_bad(c, "its general.alignment is no power of two");
+                return container_bad(c, "its general.alignment is not a power of two");
         } else if (!gguf_skip_value(g, type, 0)) {
             return container_bad(c, "its GGUF metadata hold a value of the unknown type %llu",
                                  (unsigned long long)type);
@@ -143,7 +143,7 @@ static enum container_result gguf_read_size(struct container *c, lmc_tensor *t,
     if (!type) return CONTAINER_OK;
     memcpy(shape, t->shape, t->rank * sizeof *shape);
     if (shape[last] % type->n != 0)
-        return container_bad(c, "tensor '%.100s' has a row that is no multiple of %u elements",
+        return container_bad(c, "tensor '%.100s' has a row that is not a multiple of %u elements",
                              t->name, type->n);
     shape[last] /= type->n;
     return container_count_bytes(shape, t->rank, type->size * 8, &t->size)

@@ -198,7 +198,7 @@ static enum container_result add_items(struct pickle *p, uint32_t node, size_t f
     const unsigned type = p->nodes[node].type;
     const unsigned step = has_keys ? 2 : 1;
     if (type != PICKLE_CALL && type != (unsigned)(has_keys ? PICKLE_DICT : PICKLE_LIST))
-        return pickle_bad(p, "items are added to something that is no container");
+        return pickle_bad(p, "items are added to something that is not a container");
     if ((p->n_stack - from) % step) return pickle_bad(p, "a key has no value");
     for (size_t i = from; i < p->n_stack; i += step)
         TRY(add_link(p, node, has_keys ? p->stack[i] : 0, p->stack[i + (has_keys ? 1 : 0)]));

@@ -36,7 +36,7 @@ static int header_wrong(struct header *h, const char *what)
 {
     if (h->result == CONTAINER_OK)
         h->result =
-            container_bad(h->c, "its safetensors header is no valid JSON (%s, at byte %llu)", what,
+            container_bad(h->c, "its safetensors header is not valid JSON (%s, at byte %llu)", what,
                           (unsigned long long)(h->at - h->begin));
     return 0;
 }
@@ -299,7 +299,7 @@ static enum container_result check_described(struct container *c, struct entry_o
                              LMC_MAX_RANK);
     if (e->extents.is_wrong)
         return container_bad(
-            c, "tensor '%.100s' has a shape with an element that is no valid number", t->name);
+            c, "tensor '%.100s' has a shape with an element that is not a valid number", t->name);
     if (e->offsets.n != 2 || e->offsets.is_wrong || e->end < e->start)
         return container_bad(c, "tensor '%.100s' has no valid data_offsets", t->name);
     if (e->end > CONTAINER_MAX_SIZE - start)

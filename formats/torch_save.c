@@ -607,7 +607,7 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
         enum container_result result = add_archive(b, item->offset, end, &start);
         b->part = NULL;
         if (result == CONTAINER_BAD || result == CONTAINER_OTHER) {
-            note(b->c, "one of its items is no archive: %.120s", b->c->error);
+            note(b->c, "one of its items is not an archive: %.120s", b->c->error);
             continue;
         }
         if (result != CONTAINER_OK) return result;

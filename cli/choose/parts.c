@@ -187,7 +187,7 @@ size_t find_parts(struct members *m, const lmc_base *base)
     return n;
 }
 
-/* -- plain bytes: files that are no container, and descriptions of tensors -- */
+/* -- plain bytes: files that are not containers, and descriptions of tensors -- */
 
 /* Fewer bytes are not searched: they would gain little. */
 #define MIN_SHIFTED_SIZE ((uint64_t)256)

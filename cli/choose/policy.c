@@ -45,7 +45,7 @@ int read_policy(struct policy *p, const char *path)
     if (error) code = fail_errno(path, error, "cannot read it");
     else if (size == MAX_POLICY_SIZE || memchr(text, 0, size))
         code = fail(CODE_USAGE, path,
-                    "is no policy, which is a text with rules; see 'lmc help quant'");
+                    "is not a policy, which is a text with rules; see 'lmc help quant'");
     text[size] = 0;
     if (code == CODE_OK) code = parse_policy(p, text, path);
     free(text);

@@ -145,7 +145,7 @@ int open_archive_file(struct archive *a, const char *path, const struct options 
     if (S_ISDIR(a->st.st_mode)) return fail(CODE_ERROR, a->name, "is a directory; name a file");
     if (!S_ISREG(a->st.st_mode))
         return fail(CODE_ERROR, a->name,
-                    "is no regular file, and the index stands at the end; save it to a file first");
+                    "is not a regular file, and its index is at the end; save it to a file first");
     off_t at = lseek(a->fd, 0, SEEK_CUR);
     if (at < 0) return fail_errno(a->name, errno, "cannot access it");
     a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;

@@ -247,7 +247,7 @@ static int check_usable(const char *name, int is_restoring, const struct options
                                       ? "is a link to a directory, which --rm would leave"
                                       : "is a link to a file, which --rm would leave");
     if (S_ISDIR(st.st_mode)) return CODE_OK;
-    if (!S_ISREG(st.st_mode) && !o->output) return fail_removed(name, "is no regular file");
+    if (!S_ISREG(st.st_mode) && !o->output) return fail_removed(name, "is not a regular file");
     if (!is_restoring && has_suffix(name) && !o->force)
         return fail_removed(name, "is named " SUFFIX " already");
     return is_restoring && !has_suffix(name) && (!o->output || goes_into_directory(o))

@@ -21,7 +21,7 @@ int check_regular(const char *path, int is_wanted)
         S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
         return CODE_OK;
     return fail(CODE_ERROR, path,
-                "is no regular file, and is skipped; to read it all the same use -c, -o or '<'");
+                "is not a regular file, and is skipped; to read it all the same use -c, -o or '<'");
 }
 
 static int open_with(struct source *s, const char *path, int is_pipe)

@@ -10,8 +10,8 @@
 #include "../sys/tree.h"
 
 #define NO_DIRECTORY                                                                               \
-    "is no directory, so nothing is restored below it; move it away, or name another directory "   \
-    "with -o"
+    "is not a directory, so nothing is restored below it; move it away, or name another "          \
+    "directory with -o"
 
 void init_tree(struct restored_tree *t, const char *target, const struct options *o)
 {
@@ -28,7 +28,7 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
         return errno == ENOENT ? CODE_OK : fail_errno(t->target, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, t->target,
-                    "exists already and is no directory; name another one with -o");
+                    "exists already and is not a directory; name another one with -o");
     /* refuses "." and ".." at the end of a path: a process whose working directory is replaced
      * stays in the old one */
     if (is_dot(base_name(t->target)) || *base_name(t->target) == 0)

@@ -62,8 +62,8 @@ static int look_at_delta(struct apply *a, struct delta *d)
     if (code == CODE_OK) code = read_archive_index(&archive, NULL);
     if (code == CODE_OK && !archive.is_delta)
         code = fail(CODE_ERROR, d->name,
-                    "is no delta but a whole snapshot; to replace the target by it, use lmc -d -f "
-                    "-o '%.300s' '%.300s'",
+                    "is not a delta but a whole snapshot; to replace the target by it, use "
+                    "lmc -d -f -o '%.300s' '%.300s'",
                     a->name, d->name);
     if (code == CODE_OK && is_tree_of_files(archive.reader) != a->is_tree)
         code = fail(CODE_ERROR, d->name,

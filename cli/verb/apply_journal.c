@@ -543,7 +543,7 @@ int open_journal(struct journal *j, char *path, int dir)
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return fail(
             CODE_ERROR, j->path,
-            "is in the way: it should be the side file of lmc apply, and is no file; remove it");
+            "is in the way: it should be the side file of lmc apply, but is not a file; remove it");
     return read_journal_header(j);
 }
 

@@ -305,7 +305,7 @@ static int plan_cat(struct extract *e, int has_slice)
                     t->dtype);
     if (has_slice && bits % 8 != 0)
         return fail(CODE_ERROR, t->name,
-                    "has the dtype %s, whose elements are no whole bytes; read it without a slice",
+                    "has the dtype %s, whose elements are not whole bytes; read it without a slice",
                     t->dtype);
     if (has_slice) {
         plan_extract(e, bits / 8);
@@ -347,8 +347,8 @@ static int follow_file(const struct archive *a, struct options *options, char **
     if (first && (!*led || lmc_reader_find_file(a->reader, *led, &number) != LMC_OK ||
                   lmc_reader_get_file(a->reader, number)->kind != LMC_FILE_REGULAR))
         code = fail(CODE_ERROR, a->name,
-                    "'%.300s' is a link to '%.300s', which is no file of the snapshot", first->path,
-                    first->target);
+                    "'%.300s' is a link to '%.300s', which is not a file of the snapshot",
+                    first->path, first->target);
     else if (first) options->file = *led;
     free_links(&links);
     return code;

@@ -138,11 +138,12 @@ int choose_tensors(struct selection *c, struct archive *a, char *const *names, s
     for (size_t i = 0; i < n && code == CODE_OK; i++)
         if (!w.is_used[i]) {
             const char *fault = find_pattern_fault(names[i], strlen(names[i]));
-            code = fault ? fail(CODE_ERROR, a->name,
-                                "has no tensor '%.200s', which is no pattern: %s; 'lmc -l' lists "
-                                "them",
-                                names[i], fault)
-                         : fail_lookup(a, LMC_ERR_NOT_FOUND, names[i], file);
+            code = fault
+                       ? fail(CODE_ERROR, a->name,
+                              "has no tensor '%.200s', which is not a pattern: %s; 'lmc -l' lists "
+                              "them",
+                              names[i], fault)
+                       : fail_lookup(a, LMC_ERR_NOT_FOUND, names[i], file);
         }
     if (code == CODE_OK && c->n == 0)
         code = fail(CODE_ERROR, a->name, "has no tensors; restore it with -d");

@@ -274,7 +274,7 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
     if (code == CODE_OK && S_ISDIR(s.st.st_mode) != e->is_directory) code = fail_changed(full);
     if (code == CODE_OK && !e->is_directory && !S_ISREG(s.st.st_mode))
         code = fail(CODE_ERROR, full,
-                    "is no file any more; try again when nobody writes to the directory");
+                    "is not a file any more; try again when nobody writes to the directory");
     if (code == CODE_OK && existing && same_file(&s.st, existing))
         code = fail(CODE_ERROR, full,
                     "output and input are the same file; name another output with -o");

@@ -508,7 +508,7 @@ static int check_mount_point(const char *path, const char *source)
         return fail(CODE_ERROR, path, "does not exist; a mount point is an empty directory: mkdir");
     if (stat(path, &st) != 0) return fail_errno(path, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
-        return fail(CODE_ERROR, path, "is no directory; a mount point is an empty directory");
+        return fail(CODE_ERROR, path, "is not a directory; a mount point is an empty directory");
     const int error = list_names(&names, path);
     const int is_empty = names.n == 0;
     free_listing(&names);

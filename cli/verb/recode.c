@@ -94,8 +94,8 @@ static int open_deltas(struct base *deltas, size_t n, const struct options *o)
         if (code == CODE_OK) code = identify_base(&deltas[i], o);
         if (code == CODE_OK && !deltas[i].archive.is_delta)
             code = fail(CODE_USAGE, deltas[i].name,
-                        "is no delta but a whole snapshot; if the others are made against it, name "
-                        "it with --base");
+                        "is not a delta but a whole snapshot; if the others are made against it, "
+                        "name it with --base");
         if (code == CODE_OK && find_delta(deltas[i].fingerprint, deltas, i))
             code = fail(CODE_USAGE, deltas[i].name, "is the same snapshot as %s; give one of them",
                         find_delta(deltas[i].fingerprint, deltas, i)->name);
@@ -130,7 +130,7 @@ static int find_tip(struct base *deltas, size_t n, struct base **tip)
         if (!is_needed(&deltas[i], deltas, n)) {
             if (*tip)
                 return fail(CODE_USAGE, deltas[i].name,
-                            "is no link of the chain that ends in %s; leave one of them out",
+                            "is not a link of the chain that ends in %s; leave one of them out",
                             (*tip)->name);
             *tip = &deltas[i];
         }

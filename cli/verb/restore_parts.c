@@ -394,7 +394,7 @@ static int check_names(struct extraction *x)
             const char *fault = find_pattern_fault(w->patterns[i], strlen(w->patterns[i]));
             return fail(CODE_ERROR, x->archive.name,
                         "has no file '%.300s'%s%s; 'lmc -l' lists them", w->patterns[i],
-                        fault ? ", which is no pattern: " : "", fault ? fault : "");
+                        fault ? ", which is not a pattern: " : "", fault ? fault : "");
         }
     return CODE_OK;
 }

@@ -500,7 +500,7 @@ int series_watch(const struct options *options)
     w.o = o;
     if (stat(source, &st) != 0) return fail_errno(source, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
-        return fail(CODE_ERROR, source, "is no directory; 'lmc series DIR add' adds a file");
+        return fail(CODE_ERROR, source, "is not a directory; 'lmc series DIR add' adds a file");
     if (is_same_file(source, o->directory))
         return fail(CODE_ERROR, source, "is the series itself; keep them apart");
     if (o->remove_source && o->verbosity > 0) {

@@ -204,7 +204,8 @@ static int fail_no_manifest(const struct series *s)
         return fail(CODE_ERROR, s->directory,
                     "holds " SUFFIX " files, but no " MANIFEST_NAME
                     "; 'lmc series DIR rebuild' makes it of them");
-    return fail(CODE_ERROR, s->directory, "is no series; 'lmc series DIR add SNAPSHOT' begins one");
+    return fail(CODE_ERROR, s->directory,
+                "is not a series; 'lmc series DIR add SNAPSHOT' begins one");
 }
 
 /* Reads series.json. *st: of the file. */
@@ -218,7 +219,7 @@ static int read_manifest(struct series *s, struct stat *st)
                    : fail_errno(s->manifest_path, errno, "cannot open it");
     if (fstat(fd, st) != 0 || !S_ISREG(st->st_mode) || (uint64_t)st->st_size > MANIFEST_MAX_SIZE) {
         close(fd);
-        return fail_manifest(s, "it is no file, or larger than any series");
+        return fail_manifest(s, "it is not a file, or larger than any series");
     }
     char *text = (char *)resize(NULL, (size_t)st->st_size + 1, 1);
     error = read_full(fd, text, (size_t)st->st_size, &got);
@@ -415,7 +416,7 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
         return fail_errno(directory, errno, "cannot create the directory");
     s->dir = open(directory, PARENT_FLAGS);
     if (s->dir < 0 && errno == ENOTDIR && stat(directory, &st) == 0)
-        return fail(CODE_ERROR, directory, "is no directory, but a series must be one");
+        return fail(CODE_ERROR, directory, "is not a directory, but a series must be one");
     if (s->dir < 0) return fail_errno(directory, errno, "cannot access it");
     hold_directory_of(s->manifest_path, s->dir, 0);
     int is_there = has_manifest(s);

@@ -17,7 +17,7 @@ static int take_in_file(struct series *s, const char *file_name)
     } else {
         struct snapshot *e = add_entry_to_series(s, name, NULL);
         if (stat_held(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* opening a pipe would wait */
-            code = fail(CODE_ERROR, e->path, "is no file; move it away");
+            code = fail(CODE_ERROR, e->path, "is not a file; move it away");
         else code = read_fingerprint(e->path, e->fingerprint, &e->size, s->o);
         e->time = stat_held(e->path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec : 0;
         look_at_file(e);
@@ -124,8 +124,8 @@ int series_rebuild(const struct options *o)
     if (code == CODE_OK) {
         code = take_in_files(&s);
         if (code != CODE_OK)
-            say(o->directory,
-                "the list was not made: move away what is no snapshot, or damaged, then try again");
+            say(o->directory, "the list was not made: move away what is not a snapshot, or is "
+                              "damaged, then try again");
     }
     was_there = code == CODE_OK &&
                 (fstatat(s.dir, MANIFEST_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT);

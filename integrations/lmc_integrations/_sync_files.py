@@ -75,7 +75,7 @@ def read_json(path: str) -> dict[str, Any] | None:
         opened = open_descriptor(path)
         with open(opened.fileno(), "rb", closefd=False) as f:
             if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
-                raise SyncCorrupt("%s is no file" % path)
+                raise SyncCorrupt("%s is not a file" % path)
             with naming(path):
                 value = json.load(f)
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def read_json(path: str) -> dict[str, Any] | None:
 def list_files(directory: str) -> list[str]:
     """Names of the regular files, without hidden files."""
     if not os.path.isdir(directory):
-        raise SyncError("%s is no directory" % directory)
+        raise SyncError("%s is not a directory" % directory)
     with os.scandir(directory) as entries:
         return sorted(e.name for e in entries if e.is_file() and not e.name.startswith("."))
 
@@ -203,7 +203,7 @@ class Shard(File):
         header_size = int.from_bytes(self.read(0, min(8, self.size)).tobytes(), "little")
         at = 8 + header_size
         if self.size < 8 or header_size > MAX_HEADER or at > self.size:
-            raise ValueError("its header is cut short, or it is no safetensors file")
+            raise ValueError("its header is cut short, or it is not a safetensors file")
         header = json.loads(self.read(8, header_size).tobytes())
         metadata = header.pop("__metadata__", {})
         tensors = []

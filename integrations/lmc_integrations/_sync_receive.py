@@ -121,7 +121,7 @@ def bring(args: Request, state_dir: str, is_locked: bool, clock: Clock) -> tuple
 
 def check_directory(sync_dir: str, why: str) -> None:
     if not is_url(sync_dir) and not os.path.isdir(sync_dir):
-        raise SyncError("%s is no directory%s" % (sync_dir, why))
+        raise SyncError("%s is not a directory%s" % (sync_dir, why))
 
 
 def bring_from(args: Request, state_dir: str, state: dict[str, Any], have: int | None, said: list[str],

@@ -43,7 +43,7 @@ def fetch(url: str, options: dict[str, Any] | None, mirror: str, have: int | Non
     try:
         remote = {number: path for path in store.ls(root, detail=False) for number in [match(posixpath.basename(path.rstrip("/")))] if number is not None}
     except FileNotFoundError:
-        raise SyncError("%s is no directory" % url) from None
+        raise SyncError("%s is not a directory" % url) from None
     number = target
     if number is None:
         number = next((n for n in sorted(remote, reverse=True) if list_files(store, remote[n])), None)

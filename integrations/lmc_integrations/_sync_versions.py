@@ -53,7 +53,7 @@ def read_number(where: str, values: dict[str, Any], key: str) -> int:
 def read_digest(where: str, values: dict[str, Any], key: str) -> str | None:
     digest = values.get(key)
     if digest is not None and not isinstance(digest, str):
-        raise SyncCorrupt("%s: %s is no text" % (where, key))
+        raise SyncCorrupt("%s: %s is not a text" % (where, key))
     return digest
 
 
@@ -79,7 +79,7 @@ def read_index(path: str) -> tuple[str, dict[str, Any], dict[str, Any] | None]:
     index = read_json(where) or {}
     meta = index.get("metadata") or {}
     if not isinstance(meta, dict):
-        raise SyncCorrupt("%s: metadata is no object" % where)
+        raise SyncCorrupt("%s: metadata is not an object" % where)
     if "delta_encoding" in meta:
         return where, index, meta
     if "base_version" in meta or "compression_format" in meta:

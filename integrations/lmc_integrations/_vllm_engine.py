@@ -65,7 +65,7 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         if not is_url(init_info.sync_dir) and not os.path.isdir(init_info.sync_dir):
-            raise ValueError(f"sync_dir: {printable(init_info.sync_dir)} is no directory")
+            raise ValueError(f"sync_dir: {printable(init_info.sync_dir)} is not a directory")
         self._init = init_info
 
     def start_weight_update(self) -> None:

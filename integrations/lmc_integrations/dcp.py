@@ -510,17 +510,17 @@ class Reader(FileSystemReader):
             self.transforms.path = self.path
 
     def load_metadata(self) -> Metadata:
-        """Reads the metadata of a base. MissingBaseError: it is no checkpoint, or not finished."""
+        """Reads the metadata of a base. MissingBaseError: it is not a checkpoint, or not finished."""
         if self._metadata is None:
             try:
                 self._metadata = self.read_metadata()
             except FileNotFoundError as error:
-                what = f"the base {self.path} is no checkpoint, or is not finished: it has no .metadata"
+                what = f"the base {self.path} is not a checkpoint, or is not finished: it has no .metadata"
                 raise MissingBaseError(what) from error
         return self._metadata
 
     def find_base(self) -> Reader | None:
-        """The base of a delta, from the first item that has one. None: this is no delta."""
+        """The base of a delta, from the first item that has one. None: this is not a delta."""
         try:
             metadata = self.read_metadata()
         except FileNotFoundError as error:

@@ -157,7 +157,7 @@ class _List:
 
 class Series:
     """directory: made with the first snapshot. keep: how many are kept; None: all. every: snapshots in one chain, of which
-    the first is no delta; 1: no deltas. None: 16; or 1 if at most three are kept: deltas then take more than they save.
+    the first is not a delta; 1: no deltas. None: 16; or 1 if at most three are kept: deltas then take more than they save.
     level, threads, quantize: of lmc_codec.Writer; "*.exp_avg*=bits:8" quantises moments and keeps all else exactly.
 
     If all are kept, each is a delta against the one before; else against the first of its chain, so that no other file must

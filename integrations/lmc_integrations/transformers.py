@@ -134,7 +134,7 @@ def from_pretrained(
             raise TypeError(f"{name}: {why}")
     if subfolder:
         if open_folder(os.fspath(path), storage_options) is None:
-            raise TypeError(f"subfolder: {printable(os.fspath(path))} is no directory")
+            raise TypeError(f"subfolder: {printable(os.fspath(path))} is not a directory")
         path = os.path.join(path, subfolder)
     trust = options.pop("trust_remote_code", None)
     remote = {} if trust is None else {"trust_remote_code": trust}

@@ -179,7 +179,7 @@ def _parse_arguments() -> argparse.Namespace:
 
     def natural(text: str) -> int:
         if not text.isdigit():
-            raise argparse.ArgumentTypeError("%s is no number" % text)
+            raise argparse.ArgumentTypeError("%s is not a number" % text)
         return int(text)
 
     def count(text: str) -> int:

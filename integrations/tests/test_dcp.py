@@ -222,7 +222,7 @@ def test_delta_of_itself(tmp_path, state):
     with pytest.raises(BaseException, match="a checkpoint cannot be a delta of itself"):
         save(state, tmp_path / "a", base=tmp_path / "b" / ".." / "a")
     assert len(before)
-    with pytest.raises(BaseException, match="is no checkpoint"):
+    with pytest.raises(BaseException, match="is not a checkpoint"):
         save(state, tmp_path / "c", base=tmp_path / "none")
 
 
@@ -256,7 +256,7 @@ def test_a_base_that_is_a_link(tmp_path):
 
 
 def test_a_base_that_is_not_there(tmp_path, state):
-    with pytest.raises(BaseException, match="MissingBaseError: the base .*typo is no checkpoint, or is not finished"):
+    with pytest.raises(BaseException, match="MissingBaseError: the base .*typo is not a checkpoint, or is not finished"):
         save(state, tmp_path / "a", base=tmp_path / "typo")
     assert not (tmp_path / "a").exists()
 

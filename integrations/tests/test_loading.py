@@ -173,7 +173,7 @@ def test_options(model, tmp_path):
     for name, value in (("variant", "fp16"), ("gguf_file", "x.gguf"), ("no_such_option", 1)):
         with pytest.raises(TypeError, match=name):
             load(theirs, tmp_path / "ours" / "part", **{name: value})
-    with pytest.raises(TypeError, match="subfolder: .* is no directory"):
+    with pytest.raises(TypeError, match="subfolder: .* is not a directory"):
         load(theirs, tmp_path / "ours" / "part" / "model.safetensors.lmc", subfolder="part")
     load(theirs, tmp_path / "ours" / "part", variant=None, gguf_file=None, subfolder="")
 

@@ -237,7 +237,7 @@ def test_what_is_refused(tmp_path):
 
 
 def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
-    """Files that are no snapshots, or lack their base, do no harm; a broken chain is not continued."""
+    """Files that are not snapshots, or lack their base, do no harm; a broken chain is not continued."""
     series = Series(tmp_path / "s")
     for n in range(3):
         series.save(f"{n}", state_of(n))

@@ -117,7 +117,7 @@ def test_hooks(tmp_path, store, steps):
         with pytest.raises(ConnectionError, match="the store is gone"):
             receive(host, local, base=tmp_path / "0", before_read=fail)
         assert before is None or is_at(local, before)
-        nothing = f"version 2 is missing in {host}" if version > 1 else f"{host} is no directory: before_read brought nothing, of version 1"
+        nothing = f"version 2 is missing in {host}" if version > 1 else f"{host} is not a directory: before_read brought nothing, of version 1"
         with pytest.raises(SyncError, match=nothing):
             receive(host, local, version=version, base=tmp_path / "0", before_read=lambda *unused: None)
         host.mkdir(exist_ok=True)
@@ -132,8 +132,8 @@ def test_hooks(tmp_path, store, steps):
 
 
 @pytest.mark.parametrize("make, why", [
-    (lambda host, version: None, "is no directory: before_read brought nothing, of any version"),
-    (lambda host, version: host.write_bytes(b""), "is no directory: before_read brought nothing, of any version"),
+    (lambda host, version: None, "is not a directory: before_read brought nothing, of any version"),
+    (lambda host, version: host.write_bytes(b""), "is not a directory: before_read brought nothing, of any version"),
     (lambda host, version: os.unlink(version / "model-00000-of-00001.safetensors"), "is missing: not all of it has arrived"),
     (lambda host, version: os.truncate(version / "model-00000-of-00001.safetensors", 9), "is cut short"),
     (lambda host, version: os.truncate(version / "model.safetensors.index.json", 99), "is not JSON"),
@@ -184,7 +184,7 @@ def test_faults(monkeypatch, tmp_path, store, steps):
     local = tmp_path / "local"
     with pytest.raises(SyncError, match="not the directory of a version"):
         upload(tmp_path / "0", URL)
-    with pytest.raises(SyncError, match="is no directory"):
+    with pytest.raises(SyncError, match="is not a directory"):
         receive("memory://test_sync_nowhere", local)
     for i in (1, 2):
         upload(tmp_path / f"sync/weight_v00000{i}", URL)

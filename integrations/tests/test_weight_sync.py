@@ -451,7 +451,7 @@ class Changing(Base):
         os.mkfifo(index)
         p = subprocess.run([*PROGRAM, "receive", self.sync, self.local], capture_output=True, text=True, timeout=60)
         self.assertEqual(p.returncode, 3, p.stderr)
-        self.assertIn("is no file", p.stdout + p.stderr)
+        self.assertIn("is not a file", p.stdout + p.stderr)
 
 
 class Refusals(Base):
@@ -538,7 +538,7 @@ class Refusals(Base):
                                       (("metadata",), {"base_version": "x"}, "no number base_version"),
                                       (("metadata",), {"base_version": "000004"}, "version 4 cannot build on 4"),
                                       (("metadata",), {"base_version": -1}, "version 4 cannot build on -1"),
-                                      ((), {"metadata": 7}, "metadata is no object"),
+                                      ((), {"metadata": 7}, "metadata is not an object"),
                                       ((), {"weight_map": None}, "index.json"),
                                       (("weight_map",), {"norm": None}, "not what weight_map says"),
                                       (("weight_map",), {"norm": "../x"}, "is not a file's name"),
@@ -856,7 +856,7 @@ class Identity(Base):
             self.assertIn("already", self.receive("--version", 1))
             self.assertEqual(json.loads(read(self.path("anew", STATE)))["digest"], identity(self.new[1]))
         write(self.path("anew", STATE), {"version": "000001", "digest": 7})
-        self.refused(3, "digest is no text")
+        self.refused(3, "digest is not a text")
         shutil.rmtree(self.path("anew"))
         write_checkpoint(self.path("anew"), read_checkpoint(self.path("old1")))
         os.mkdir(self.path("anew", ".weight_sync"))
@@ -873,7 +873,7 @@ class Identity(Base):
         self.refused(4, "version 3 was made against another version 2", "--base", self.path("base"))
         self.refused(3, "its digest is not that of its tensors", "--base", self.path("base"), "--version", 2)
         self.edit(index, "metadata", digest=["x"])
-        self.refused(3, "digest is no text", "--base", self.path("base"))
+        self.refused(3, "digest is not a text", "--base", self.path("base"))
         write(index, text)
         self.edit(index, "metadata", digest=None, base_digest=None)
         self.receive("--base", self.path("base"))
@@ -951,7 +951,7 @@ class Publishing(Base):
         write(self.path("1", STATE), {"version": "000009"})
         refused(4, "is at version 9, not at 1", "--version", 2, "--base", self.path("1"), three, sync)
         refused(1, "no tensors", "--version", 2, self.path("1", ".weight_sync"), sync)
-        refused(1, "is no directory", "--version", 2, self.path("none"), sync)
+        refused(1, "is not a directory", "--version", 2, self.path("none"), sync)
         refused(1, "SkyRL has no full versions", "--version", 2, "--layout", "skyrl", three, sync)
         for args in ((), ("--version", 0, three, sync), ("--version", "x", three, sync), ("--version", 2, "--base-version", 1, three, sync),
                      ("--version", 2, "--threads", 5000, three, sync), ("--version", 2, "--threads", "x", three, sync),

@@ -45,7 +45,7 @@ class Base:
 
     @classmethod
     def _of_safetensors(cls, where: Any, threads: int | None, storage_options: dict[str, Any] | None = None) -> Base | None:
-        """None: it is no safetensors file. A file of this machine is read when its bytes are needed, and not mapped, because
+        """None: it is not a safetensors file. A file of this machine is read when its bytes are needed, and not mapped, because
         another process may cut it. Others are read to the memory: all of them is needed for the fingerprint anyway."""
         source = open_source(where, storage_options)
         if not starts_safetensors(source.read(0, min(10, source.size))):

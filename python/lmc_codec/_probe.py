@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
 class Probe:
     """The result of probe(). fingerprint: of the snapshot, *unchecked*. base_fingerprint: of the base that it needs; None if it
-    is no delta. features: as of a Reader. format: the version that wrote it, (1, 0). size, index_size: bytes."""
+    is not a delta. features: as of a Reader. format: the version that wrote it, (1, 0). size, index_size: bytes."""
 
     __slots__ = ("base_fingerprint", "features", "fingerprint", "format", "index_size", "size")
 

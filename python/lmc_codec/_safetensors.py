@@ -110,7 +110,7 @@ def _device(device: Any) -> Any:
 
 
 def _open(source: Any, framework: str, device: Any, backend: Backend = "mmap", **options: Any) -> Reader | _Safetensors:
-    """Opens an LMC file or a safetensors file. A safetensors file is no delta, so base is ignored. options: of Reader."""
+    """Opens an LMC file or a safetensors file. A safetensors file is not a delta, so base is ignored. options: of Reader."""
     if backend not in ("mmap", "pread"):  # an LMC file ignores it, but a wrong name is a mistake
         raise LMCError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
     try:

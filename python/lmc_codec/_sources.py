@@ -104,7 +104,7 @@ def _cannot_seek(name: str | None) -> OSError:
 
 
 def name_kind(x: Any) -> str:
-    """The type of what is no file, with the next step if it can be opened: fsspec.open() and zipfile.Path give such objects."""
+    """The type of what is not a file, with the next step if it can be opened: fsspec.open() and zipfile.Path give such objects."""
     name = type(x).__name__
     return f"{name}, which is not open: give what its .open('rb') returns, or a with statement" if hasattr(type(x), "open") else name
 

@@ -235,7 +235,7 @@ def apply_file(
 
 def _refuse_full(reader: Reader) -> None:
     if reader.base_fingerprint is None:
-        raise ArgumentError(f"{reader.name or 'this'} is no delta: load_file() reads it")
+        raise ArgumentError(f"{reader.name or 'this'} is not a delta: load_file() reads it")
 
 
 def _once(reader: Reader, tied: list[list[str]], named: Mapping[str, Any]) -> list[str]:

@@ -66,10 +66,11 @@ PyObject *find_tensors(PyObject *module, PyObject *args)
     done = call_end(&read, state, result == CONTAINER_MEMORY ? LMC_ERR_MEMORY : LMC_OK, NULL, NULL);
     if (done) rows = result == CONTAINER_OK ? make_rows(&c, is_short) : PyList_New(0);
     if (rows)
-        rows = result == CONTAINER_OK
-                   ? Py_BuildValue("NO", rows, Py_None)
-                   : Py_BuildValue("NN", rows,
-                                   make_text(*c.error ? c.error : "it is no file of torch.save()"));
+        rows =
+            result == CONTAINER_OK
+                ? Py_BuildValue("NO", rows, Py_None)
+                : Py_BuildValue("NN", rows,
+                                make_text(*c.error ? c.error : "it is not a file of torch.save()"));
     Py_XDECREF(done);
     container_free(&c);
     source_free(&source);

@@ -173,7 +173,7 @@ def test_only_what_differs_is_read(step):
 
 
 def test_chain(step, tmp_path):
-    """A base that is a delta itself; one that was closed meanwhile; a snapshot that is no delta."""
+    """A base that is a delta itself; one that was closed meanwhile; a snapshot that is not a delta."""
     d, old, new = step
     newest = {name: t.clone() for name, t in new.items()}
     newest["all"][17] = 5

@@ -379,7 +379,7 @@ def test_wrong_bases(gpu, files, decode):
         with pytest.raises(kind, match=text):
             apply_file(path, tensors, decode=decode)
 
-    refused(lend(good), lmc_codec.ArgumentError, "a.lmc is no delta: load_file", files.a)
+    refused(lend(good), lmc_codec.ArgumentError, "a.lmc is not a delta: load_file", files.a)
     both = lend(good)
     refused({**both, "also": both["large"][1:]}, ValueError, "share memory")
     other = lend({**good, "large": make_state(1)["large"]})

@@ -78,7 +78,7 @@ def test_refused(tmp_path):
         apply_file(data, held)
     assert same(held, wrong)
     save_file(a, tmp_path / "a.lmc")
-    with pytest.raises(lmc.ArgumentError, match="is no delta"):
+    with pytest.raises(lmc.ArgumentError, match="is not a delta"):
         apply_file(tmp_path / "a.lmc", held)
 
 

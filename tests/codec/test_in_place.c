@@ -334,7 +334,7 @@ static void test_refusals(void)
     t_note("a second time, from the beginning: the base is gone");
     CHECK_STATUS(apply(&d, &delta, 0, NULL, NULL), LMC_ERR_BASE_WRONG);
     close_disk(&d);
-    t_note("a snapshot that is no delta: nothing is predicted, so any files will do");
+    t_note("a snapshot that is not a delta: nothing is predicted, so any files will do");
     open_disk(&d, &g_models[0], &g_models[1]);
     CHECK_STATUS(apply(&d, &plain, 0, NULL, NULL), LMC_OK);
     CHECK(has_become(&d, &g_models[1]) && !d.wrong);

@@ -336,11 +336,11 @@ class Applies(ApplyCase):
         os.mkdir(self.path("s2"))
         self.lmc("--base", "s0", "s1", "-o", "d1", says="nothing of it was found in the base")
         self.copy("s0")
-        self.apply_refuses("d1", "t", code=1, says="is no delta but a whole snapshot")
+        self.apply_refuses("d1", "t", code=1, says="is not a delta but a whole snapshot")
         self.lmc("-d", "-f", "-o", "t", "d1")
         self.holds("t", {"a": b"a"})
         self.lmc("--base", "s1", "s2", "-o", "d2", says="nothing of it was found in the base")
-        self.apply_refuses("d2", "t", code=1, says="is no delta but a whole snapshot")
+        self.apply_refuses("d2", "t", code=1, says="is not a delta but a whole snapshot")
 
     def test_twins(self):
         rng = random.Random(5)
@@ -479,7 +479,7 @@ class Refusals(ApplyCase):
         os.mkfifo(self.path("pipe"))
         self.write("bad", b"nonsense")
         for args, code, says in (
-                (("whole.lmc", "s0"), 1, "is no delta but a whole snapshot; to replace the target by it, use lmc -d -f -o 's0'"),
+                (("whole.lmc", "s0"), 1, "is not a delta but a whole snapshot; to replace the target by it, use lmc -d -f -o 's0'"),
                 (("d1", "whole.lmc"), 1, "whole.lmc: is an LMC file itself"), (("s0", "d1"), 1, "d1: is an LMC file itself"),
                 (("d1", "missing"), 1, "missing: cannot find the target"), (("d1", "pipe"), 1, "is neither a file nor a directory"),
                 (("missing", "s0"), 1, "missing: cannot open it"), (("dir", "s0"), 1, "dir: is a directory"), (("bad", "s0"), 3, "bad: "),

@@ -206,7 +206,7 @@ class Outputs(Case):
         """lmc made /dev/null.lmc, and waited for a FIFO."""
         os.mkfifo(self.path("fifo"))
         for name in ("fifo", "/dev/null", "/dev/zero"):
-            self.refuses(name, code=1, says="is no regular file, and is skipped")
+            self.refuses(name, code=1, says="is not a regular file, and is skipped")
         self.write("a", b"hello")
         self.lmc("/dev/null", "a", code=1, says="skipped")
         self.assertEqual(sorted(self.tree()), ["a", "a.lmc", "fifo"])

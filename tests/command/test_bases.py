@@ -308,7 +308,7 @@ class Chains(Case):
         self.refuses("ck-0/m.st", "--base", "ck-1.lmc", code=1, says="is needed to restore the base ck-1.lmc (ck-0)")
         self.refuses("s/1.lmc", "-f", "--rm", "--base", "s/3.lmc", code=1, says="is needed to restore the base s/3.lmc (s/1.lmc)")
         self.refuses("s", "--base", "s/3.lmc", code=1, says="is needed to restore the base")  # s contains it
-        self.lmc("4.st", "--rm", "-f", "--base", "s/3.lmc")  # 4.st is no link of the chain
+        self.lmc("4.st", "--rm", "-f", "--base", "s/3.lmc")  # 4.st is not a link of the chain
         self.restores("4.st.lmc", self.data[4], "--search", "s")
 
     def test_a_base_that_is_damaged(self):

@@ -98,7 +98,7 @@ class Cat(Case):
         self.assertEqual(self.cat("a[0][1:]"), b"bc")
 
     def test_refusals(self):
-        for tensor, code, says in (("nothing", 1, "no tensor 'nothing'"), ("nothing[0]", 1, "no tensor 'nothing'"), ("f4[0:2]", 1, "no whole bytes"),
+        for tensor, code, says in (("nothing", 1, "no tensor 'nothing'"), ("nothing[0]", 1, "no tensor 'nothing'"), ("f4[0:2]", 1, "not whole bytes"),
                                    ("odd[0:2]", 1, "element size is unknown"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "has 5 elements in dimension 0, and the slice asks for number 5"), ("w[-6]", 2, "asks for number -6"),
                                    ("w[0,0,0,0]", 2, "3 dimensions"), ("w[x]", 2, "looks like"), ("w[0]]", 2, "ends with"), ("w[0 ]", 2, "looks like"),
                                    ("s[0]", 2, "0 dimensions"), ("w[99999999999999999999]", 2, "looks like")):

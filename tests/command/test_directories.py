@@ -291,8 +291,8 @@ class Links(Case):
             target = target or os.readlink(self.path("hub/" + path))
             self.assertEqual(self.refuses("-dc", "hub.lmc", path, code=1, says="'%s' is a link to '%s', which the snapshot does not hold" %
                                           (path, target)).stdout, b"")
-            self.refuses("cat", "hub.lmc", "--file", path, "w", code=1, says="'%s' is a link to '%s', which is no file of the snapshot" % (path, target))
-        self.refuses("cat", "hub.lmc", "--file", "m/latest", "w", code=1, says="which is no file of the snapshot")
+            self.refuses("cat", "hub.lmc", "--file", path, "w", code=1, says="'%s' is a link to '%s', which is not a file of the snapshot" % (path, target))
+        self.refuses("cat", "hub.lmc", "--file", "m/latest", "w", code=1, says="which is not a file of the snapshot")
         self.lmc("-dc", "hub.lmc", "m/*", says="m/absolute: is a link to")
 
     def test_hostile_links(self):
@@ -716,7 +716,7 @@ class MoreLinks(Case):
                      ("rebase", "--onto", "none", "-o", "x"), ("series", "S", "add"), ("--base",), ()):
             p = subprocess.run([LMC, *args, "fifo", *(["-o", "x", "a"] if args == ("--base",) else [])], cwd=self.dir, capture_output=True, timeout=20)
             self.assertIn(p.returncode, (1, 4), args)
-            self.assertRegex(p.stderr, rb"fifo: is n(o regular file|either a file nor a directory)|a.lmc: is an LMC file", args)
+            self.assertRegex(p.stderr, rb"fifo: is n(ot a regular file|either a file nor a directory)|a.lmc: is an LMC file", args)
         script = '"$0" -t <(cat a.lmc) && "$0" -dc <(cat a.lmc) && "$0" -d -o - /dev/stdin < a.lmc'
         p = subprocess.run(["bash", "-c", script, LMC], cwd=self.dir, capture_output=True)
         self.assertEqual((p.returncode, p.stdout, p.stderr), (0, b"hellohello", b""))

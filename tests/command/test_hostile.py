@@ -314,7 +314,7 @@ class Time(Hostile):
         os.mkdir(self.path("elsewhere"))
         os.symlink("../../elsewhere", self.path("out/a/b"))
         said = self.call("-d", "-f", "-o", "out", "t.lmc", "a/b/c/f", code=1)[1]
-        self.assertIn(b"out/a/b: is no directory", said)
+        self.assertIn(b"out/a/b: is not a directory", said)
         self.assertEqual(os.listdir(self.path("elsewhere")), [])
         os.symlink("elsewhere", self.path("root"))  # the target itself may be a link
         self.call("-d", "-o", "root", "t.lmc", "a/b")

@@ -593,7 +593,7 @@ class Process(MountCase):
         os.makedirs(self.path("s/inner"))
         for args, code, says in (
                 (("none", "m"), 1, "none: cannot open it: No such file"), (("https://host/x.lmc", "m"), 1, "lmc reads no URLs"),
-                (("x.lmc", "none"), 1, "none: does not exist; a mount point is an empty directory"), (("x.lmc", "x"), 1, "x: is no directory"),
+                (("x.lmc", "none"), 1, "none: does not exist; a mount point is an empty directory"), (("x.lmc", "x"), 1, "x: is not a directory"),
                 (("x.lmc", "full"), 1, "full: is not empty"), (("s", "s/inner"), 1, "s/inner: lies within what is mounted"),
                 (("x", "m"), 3, "x: "), (("/dev/null", "m"), 1, "neither"), (("x.lmc",), 2, "usage: lmc mount"), (("-", "m"), 2, "not standard input"),
                 (("-r", "x.lmc", "m"), 2, "-r is"), (("-o", "x", "x.lmc", "m"), 2, "-o is not for 'lmc mount'"), (("--force", "x.lmc", "m"), 2, "not for 'lmc mount'"), (("--log",), 2, "--log needs")):

@@ -468,7 +468,7 @@ class Rules(Quant):
             self.write("p", line)
             self.refuses("a.safetensors", "-o", "x.lmc", "--policy", "p", code=2, says="p:1: ")
         self.write("p", b"*=bits:8\n\0")
-        self.refuses("a.safetensors", "-o", "x.lmc", "--policy", "p", code=2, says="is no policy")
+        self.refuses("a.safetensors", "-o", "x.lmc", "--policy", "p", code=2, says="is not a policy")
         self.refuses("a.safetensors", "-o", "x.lmc", "--policy", "nowhere", code=1, says="nowhere: cannot open it")
         self.refuses("a.safetensors", "-o", "x.lmc", "--quant", code=2)
         for verb in (["-d"], ["-t"], ["-l"]):
@@ -507,7 +507,7 @@ class Rules(Quant):
             self.refuses("m.safetensors", "-o", "y.lmc", "--policy", "p", code=2, says="p:1: ")
 
     def test_patterns_of_files_and_tensors(self):
-        """One pattern language for all: a text that is no pattern can still be a name."""
+        """One pattern language for all: a text that is not a pattern can still be a name."""
         names = ("a.0", "a.1", "b[0]", "b.c")
         for path in ("d/x[1]", "d/y/1", "d/y/2"):
             self.write(path, safetensors([(n, "F32", [1], b"1234") for n in names]))
@@ -516,12 +516,12 @@ class Rules(Quant):
             self.lmc("-d", "-q", "-o", "r", "d.lmc", pattern)
             self.assertEqual(self.tree("r"), wanted, pattern)
             shutil.rmtree(self.path("r"))
-        self.refuses("-d", "-o", "r", "d.lmc", "[^x]*", code=1, says="has no file '[^x]*', which is no pattern: '[^' is not known")
+        self.refuses("-d", "-o", "r", "d.lmc", "[^x]*", code=1, says="has no file '[^x]*', which is not a pattern: '[^' is not known")
         self.refuses("-d", "-o", "r", "d.lmc", "q*", code=1, says="has no file 'q*'; 'lmc -l' lists them")
         for pattern, wanted in (("a.[1-9]", ["a.1"]), ("b[[]0]", ["b[0]"]), ("b[0]", ["b[0]"]), ("?.?", ["a.0", "a.1", "b.c"])):
             out = self.lmc("cat", "--safetensors", "--file", "y/1", "d.lmc", pattern).stdout
             self.assertEqual(sorted(tensors_of(out)), wanted, pattern)
-        self.refuses("cat", "--safetensors", "d.lmc", "a\\.*", code=1, says="has no tensor 'a\\.*', which is no pattern: '\\' is not known")
+        self.refuses("cat", "--safetensors", "d.lmc", "a\\.*", code=1, says="has no tensor 'a\\.*', which is not a pattern: '\\' is not known")
 
     def test_policy_file(self):
         self.checkpoint(layers=1)

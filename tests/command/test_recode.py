@@ -166,7 +166,7 @@ class Fold(Chain):
         self.lmc("fold", "--base", "s00.lmc", *self.names([1, 2, 4]), "-c", code=4)
 
     def test_wrong_usage(self):
-        for args, says in ((["--base", "s00.lmc", "s01.lmc", "s03.lmc", "s02.lmc", "s00.lmc"], "s00.lmc: is no delta but a whole snapshot"),
+        for args, says in ((["--base", "s00.lmc", "s01.lmc", "s03.lmc", "s02.lmc", "s00.lmc"], "s00.lmc: is not a delta but a whole snapshot"),
                            (["--base", "s00.lmc", "s01.lmc", "s01.lmc"], "s01.lmc: is the same snapshot as s01.lmc"),
                            (["--base", "s01.lmc", "s01.lmc"], "needs --base with the base of the first"),
                            (["s01.lmc"], "usage: lmc fold"), (["--base", "s00.lmc"], "usage: lmc fold"),
@@ -181,7 +181,7 @@ class Fold(Chain):
         self.lmc("fold", "--base", "s00.lmc", "s01.lmc", "s02.lmc", "-o", "short.lmc")
         self.lmc("rebase", *self.bases([0, 1, 2, 3, 4]), "--onto", "s01.lmc", "s05.lmc", "-o", "branch.lmc")
         self.refuses("fold", "--base", "s00.lmc", *self.names([1, 2, 3]), "branch.lmc", "-o", "x.lmc", code=2,
-                     says="branch.lmc: is no link of the chain that ends in s03.lmc")
+                     says="branch.lmc: is not a link of the chain that ends in s03.lmc")
         self.refuses("fold", "--base", "s00.lmc", *self.names([1, 2]), "short.lmc", "-o", "x.lmc", code=2,
                      says="short.lmc: is the same snapshot as s02.lmc")
 

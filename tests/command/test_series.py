@@ -374,10 +374,10 @@ class Verbs(SeriesCase):
         self.denies("keep", "6", "nothing", code=1, says="has no snapshot 'nothing'")
         self.denies("prune", code=2, says="needs names to forget, or rules")
         self.denies("prune", "--keep-last", "3", "step_1", code=2, says="needs names")
-        self.denies("prune", "--keep-last", "0", code=2, says="no number from 1 up")
+        self.denies("prune", "--keep-last", "0", code=2, says="not a number from 1 up")
         self.denies("prune", "--keep", "none", code=1, says="has no snapshot 'none'")
         self.denies("prune", "step_1", "none", code=1, says="has no snapshot 'none'")
-        self.denies("prune", "--keep-every", "100000000000000000000", code=2, says="no number")
+        self.denies("prune", "--keep-every", "100000000000000000000", code=2, says="not a number")
         self.series("prune", "0")
         self.denies("prune", "--keep-every", "100", code=1, says="keep no snapshot at all")
         self.want = {n: c for n, c in self.want.items() if n in self.kept()}
@@ -531,10 +531,10 @@ class Verbs(SeriesCase):
         self.assertEqual(self.read("s/series.json.old"), b"{")
         self.assertEqual(self.series("rebuild", "-q").stderr, b"")
         self.write("s/x.lmc", b"no snapshot")
-        self.denies("rebuild", code=3, says="move away what is no snapshot")
+        self.denies("rebuild", code=3, says="move away what is not a snapshot")
         os.rename(self.path("s/x.lmc"), self.path("x.lmc"))
         os.mkfifo(self.path("s/x.lmc"))
-        self.denies("rebuild", code=1, says="is no file; move it away")
+        self.denies("rebuild", code=1, says="is not a file; move it away")
         os.unlink(self.path("s/x.lmc"))
         os.rename(self.path("s/step_2.lmc"), self.path("step_2.lmc"))
         self.lmc("series", "s", "rebuild", code=4, says="needs the base")
@@ -803,9 +803,9 @@ class Refusals(SeriesCase):
                            (["series", "s", "list", "--npy"], "does not take"), (["series", "s", "restore", "--max", "a"], "does not take"),
                            (["series", "s", "add", "-o", "x", "a"], "does not take"), (["series", "s", "gc", "--json"], "does not take"),
                            (["series", "s", "restore", "--dry-run", "a"], "does not take"), (["series", "s", "prune", "--once", "a"], "does not take"),
-                           (["series", "s", "add", "--every", "0", "a"], "no number from 1 up"), (["series", "s", "add", "--every", "x", "a"], "no number"),
-                           (["series", "s", "add", "--every"], "needs a value"), (["series", "s", "watch", "--settle", "-1", "a"], "no number of seconds"),
-                           (["series", "s", "watch", "--interval", "0", "a"], "no number from 1 up"), (["series", "-d", "s", "list"], "excludes -z, -d"),
+                           (["series", "s", "add", "--every", "0", "a"], "not a number from 1 up"), (["series", "s", "add", "--every", "x", "a"], "not a number"),
+                           (["series", "s", "add", "--every"], "needs a value"), (["series", "s", "watch", "--settle", "-1", "a"], "not a number of seconds"),
+                           (["series", "s", "watch", "--interval", "0", "a"], "not a number from 1 up"), (["series", "-d", "s", "list"], "excludes -z, -d"),
                            (["series", "s", "add", "--nonsense", "a"], "no option '--nonsense'"), (["series", "s", "restore", "-c", "-o", "x", "a"], "exclude each other"),
                            (["series", "s", "add", "--opaque", "--dtype", "BF16", "a"], "exclude each other"), (["series", "s", "add", "-", "--name", "x"], "not standard input"),
                            (["-t", "--keep-last", "3", "a"], "no option '--keep-last'"), (["--once", "a"], "no option '--once'")):
@@ -824,7 +824,7 @@ class Refusals(SeriesCase):
         self.assertFalse(os.path.exists(self.path("d/new")))
         self.denies("add", "--name", "x", "s/.lock", code=1, says="is or holds the series itself")
         self.refuses("series", "none/new", "add", "d", code=1, says="cannot create the directory")
-        self.refuses("series", "a.safetensors", "add", "d", code=1, says="is no directory, but a series must be one")
+        self.refuses("series", "a.safetensors", "add", "d", code=1, says="is not a directory, but a series must be one")
         os.mkfifo(self.path("pipe"))
         self.denies("add", "pipe", code=1, says="neither a file nor a directory")
         os.rename(self.path("pipe"), self.path("d/pipe"))
@@ -842,8 +842,8 @@ class Refusals(SeriesCase):
         self.write("f", b"1")
         for verb in (["list"], ["restore", "x"], ["cat", "x"], ["prune", "x"], ["keep", "x"], ["gc"], ["verify"]):
             self.refuses("series", "none", *verb, code=1, says="No such file")
-            self.refuses("series", "e", *verb, code=1, says="is no series; 'lmc series DIR add SNAPSHOT' begins one")
-            self.refuses("series", "f", *verb, code=1, says="is no directory")
+            self.refuses("series", "e", *verb, code=1, says="is not a series; 'lmc series DIR add SNAPSHOT' begins one")
+            self.refuses("series", "f", *verb, code=1, says="is not a directory")
         self.assertEqual(os.listdir(self.path("e")), [])
 
     def test_damaged_files(self):
@@ -1040,7 +1040,7 @@ class Manifest(SeriesCase):
         self.assertEqual([e["state"] for e in self.entries()], ["kept", "gone"])
         os.unlink(self.path("s/series.json"))
         os.mkdir(self.path("s/series.json"))
-        self.denies("gc", code=3, says="is no file")
+        self.denies("gc", code=3, says="is not a file")
         os.rmdir(self.path("s/series.json"))
         os.unlink(self.path("s/.hidden.lmc"))
         self.series("rebuild")
@@ -1270,7 +1270,7 @@ class Watch(SeriesCase):
         self.write("s/series.json", b"{}")
         self.lmc("series", "s", "watch", "in", code=3, says="is damaged")  # it ends
         self.refuses("series", "s", "watch", "none", code=1, says="No such file")
-        self.refuses("series", "s", "watch", "in/bad.safetensors", code=1, says="is no directory")
+        self.refuses("series", "s", "watch", "in/bad.safetensors", code=1, says="is not a directory")
         self.refuses("series", "in", "watch", "in", code=1, says="is the series itself")
 
     def test_unfinished_is_left(self):

@@ -312,7 +312,7 @@ class Directories(Case):
         self.refuses("-d", "e.lmc", "-o", "d", code=1, says="is a directory")
         self.refuses("-df", "e.lmc", "-o", "d", code=1, says="is a directory")
         self.lmc("d")
-        self.refuses("-df", "d.lmc", "-o", "e", code=1, says="is no directory")
+        self.refuses("-df", "d.lmc", "-o", "e", code=1, says="is not a directory")
 
     def test_recursive(self):
         self.make_tree()

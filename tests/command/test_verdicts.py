@@ -310,7 +310,7 @@ class Limits(Case):
 
 
 class Foreign(Case):
-    """What is no snapshot, or only the beginning of one, has one exit code with every verb, 3; what is no file that can be read has code 1."""
+    """What is not a snapshot, or only the beginning of one, has one exit code with every verb, 3; what is not a file that can be read has code 1."""
 
     VERBS = (["-t"], ["-t", "--no-base"], ["-d", "-o", "out"], ["-dc"], ["-d", "-o", "out/", "%", "w"], ["-l"], ["-l", "--json"], ["cat", "%", "w"], ["cat", "--safetensors", "-o", "out"],
              ["verify"], ["verify", "--no-base"], ["stats"], ["diff", "%", "w.lmc"], ["diff", "w.lmc", "%"], ["apply", "%", "v"], ["rebase", "--onto", "none", "-o", "out"],
@@ -344,7 +344,7 @@ class Foreign(Case):
         for verb in (["list"], ["verify"], ["restore", "w", "-o", "out"], ["cat", "w", "w"], ["gc"]):
             self.lmc("series", "S", *verb, code=3, says="is damaged or no snapshot")
         os.unlink(self.path("S/series.json"))
-        self.lmc("series", "S", "rebuild", code=3, says="move away what is no snapshot")
+        self.lmc("series", "S", "rebuild", code=3, says="move away what is not a snapshot")
         shutil.rmtree(self.path("S"))
 
     def test_content(self):
