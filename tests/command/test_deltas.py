@@ -51,6 +51,17 @@ class Bases(Case):
         os.rename(self.path("old"), self.path("away"))  # beside the delta it would be found
         self.lmc("-t", "next.lmc", "--base", "new.lmc", code=4)
 
+    def test_tensors_of_40_kib_share_a_run_if_they_are_predicted(self):
+        """Without a prediction each of them has trees of its own; with one, that would cost more than it saves."""
+        tensors = [("t%d" % i, "BF16", [160, 128], bf16(160 * 128, 10 + i)) for i in range(6)]
+        self.write("a.safetensors", safetensors(tensors))
+        self.write("b.safetensors", safetensors([(name, dtype, shape, moved(data, 2, 0.02, 7)) for name, dtype, shape, data in tensors]))
+        self.lmc("a.safetensors", "-o", "a.lmc")
+        self.lmc("--base", "a.lmc", "b.safetensors", "-o", "b.lmc")
+        runs = [self.dump(name).count('Kind "RUN "\n') // 2 for name in ("a.lmc", "b.lmc")]  # each is also in the index
+        self.assertEqual(runs, [7, 2])  # one is the header's
+        self.lmc("-t", "b.lmc", "--base", "a.lmc")
+
     def test_forms_of_a_base(self):
         self.lmc("old")
         os.makedirs(self.path("other/deep"))  # other shards, another order, without a directory
