@@ -3260,11 +3260,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
  * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
-#ifdef LMC_NO_SNAPSHOT /* nothing needs a sum */
-#define LMC__SUM64(k, p, size) 0
-#define lmc__sum_words_avx512(v) ((void)(v), 0)
-#else
-#define LMC__SUM64(k, p, size) (k)->sum64(p, size)
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 #if LMC__NEON
 LMC__INLINE uint64_t lmc__sum_words_neon(uint8x16_t v)
 {
@@ -3285,7 +3281,15 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
         _mm256_add_epi64(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
 }
 #endif
+#define LMC__SUM_WORDS(v) lmc__sum_words_avx512(v)
+#else
+#define LMC__SUM_WORDS(v) ((void)(v), 0)
+#endif
 
+#ifdef LMC_NO_SNAPSHOT /* decoders need no sum */
+#define LMC__SUM64(k, p, size) 0
+#else
+#define LMC__SUM64(k, p, size) (k)->sum64(p, size)
 static uint64_t lmc__sum64_scalar(const uint8_t *p, size_t size)
 {
     uint64_t sum[4] = {0, 0, 0, 0}, rest;
@@ -5577,7 +5581,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     }
     if (i) {
         done.crc = lmc__crc_finish(sum, width);
-        done.sum = lmc__sum_words_avx512(words);
+        done.sum = LMC__SUM_WORDS(words);
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;
@@ -13796,7 +13800,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  * an access outside of the buffers, and time is in proportion to the number of elements. A
  * workspace of lmc_block_workspace_size() is enough for any payload. */
 
-/* Decodes the payload of a block that is not stored. base: the prediction, or NULL. */
+/* Decodes a payload that is not stored, and orders streaming stores. base: prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)

@@ -53,7 +53,7 @@ def read_number(where: str, values: dict[str, Any], key: str) -> int:
 def read_digest(where: str, values: dict[str, Any], key: str) -> str | None:
     digest = values.get(key)
     if digest is not None and not isinstance(digest, str):
-        raise SyncCorrupt("%s: %s is not a text" % (where, key))
+        raise SyncCorrupt("%s: %s is not a string" % (where, key))
     return digest
 
 

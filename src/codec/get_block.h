@@ -30,7 +30,7 @@
  * an access outside of the buffers, and time is in proportion to the number of elements. A
  * workspace of lmc_block_workspace_size() is enough for any payload. */
 
-/* Decodes the payload of a block that is not stored. base: the prediction, or NULL. */
+/* Decodes a payload that is not stored, and orders streaming stores. base: prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)

@@ -377,7 +377,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_steps_avx512(
     }
     if (i) {
         done.crc = lmc__crc_finish(sum, width);
-        done.sum = lmc__sum_words_avx512(words);
+        done.sum = LMC__SUM_WORDS(words);
         if (streams) lmc__end_stream_avx512(&stream, dst + i * width);
     }
     done.n = i;

@@ -6,11 +6,7 @@
 
 /* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
  * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
-#ifdef LMC_NO_SNAPSHOT /* nothing needs a sum */
-#define LMC__SUM64(k, p, size) 0
-#define lmc__sum_words_avx512(v) ((void)(v), 0)
-#else
-#define LMC__SUM64(k, p, size) (k)->sum64(p, size)
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 #if LMC__NEON
 LMC__INLINE uint64_t lmc__sum_words_neon(uint8x16_t v)
 {
@@ -31,7 +27,15 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
         _mm256_add_epi64(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1)));
 }
 #endif
+#define LMC__SUM_WORDS(v) lmc__sum_words_avx512(v)
+#else
+#define LMC__SUM_WORDS(v) ((void)(v), 0)
+#endif
 
+#ifdef LMC_NO_SNAPSHOT /* decoders need no sum */
+#define LMC__SUM64(k, p, size) 0
+#else
+#define LMC__SUM64(k, p, size) (k)->sum64(p, size)
 static uint64_t lmc__sum64_scalar(const uint8_t *p, size_t size)
 {
     uint64_t sum[4] = {0, 0, 0, 0}, rest;

@@ -171,6 +171,8 @@ cuts() {
         if [ "$mode" = --brief ]; then # the compiler that warns more; and the known bytes
             if [ "$compiler" != gcc ]; then
                 warns "$compiler" -std=c99 -DLMC_NO_SIMD "${set[@]}" $m/config.c
+            else
+                warns "$compiler" -std=c99 "${set[@]}" $m/config.c
             fi
             if [ "$compiler" = gcc ] && ((n % 7 == 0)); then
                 check "config-$n" "$compiler" -std=c99 -O0 -DLMC_NO_SIMD "${set[@]}" $m/config.c

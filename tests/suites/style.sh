@@ -78,7 +78,7 @@ needs_no_clone() {
     local d
     d=$(mktemp -d)
     tar -c --exclude ./build --exclude ./.git . | tar -x -C "$d"
-    try test "$(cd "$d" && no_clone)" = "this is no clone"
+    try test "$(cd "$d" && no_clone)" = "this is not a clone"
     builds_quietly "$d"
     : >"$d/.git"
     try test "$(cd "$d" && PATH= no_clone)" = "git is not installed"
