@@ -20,11 +20,11 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 import lmc_codec
 from lmc_codec import CorruptError, LMCError, NotFoundError
@@ -32,6 +32,8 @@ from lmc_codec import CorruptError, LMCError, NotFoundError
 from ._core import Link, NewFile, Saving, _lmc, _saving, copy_state, look_at, measure_depths, printable, sync_directory
 
 __all__ = ["Series"]
+
+T = TypeVar("T")
 
 KEPT, FORGOTTEN, GONE = "kept", "forgotten", "gone"
 PIECE = 8 << 20
@@ -181,15 +183,17 @@ class Series:
         self._keep, self._every = keep, every or (16 if keep is None or keep > 3 else 1)
         self._how: dict[str, Any] = {"level": level, "threads": threads, "quantize": quantize}
 
-    @contextmanager
-    def _change(self) -> Iterator[_List]:
+    def _change(self, change: Callable[[_List], T]) -> T:
+        """change(the list), which is then written, while no other process changes the series. The file is opened here, by `with`: an exception
+        in a context manager of ours, such as Ctrl-C, would keep it locked as long as the traceback is kept."""
         os.makedirs(self.directory, exist_ok=True)
         with open(self.directory / ".lock", "a") as file:
             _lock(file, CHANGES)
             found = _List(self.directory)
-            yield found
+            result = change(found)
             found.write(self._every)
             self._collect(found, file)
+        return result
 
     def names(self) -> list[str]:
         """Names of the kept snapshots whose files are there, the latest one last."""
@@ -290,29 +294,32 @@ class Series:
 
     def _add(self, name: str, write: Callable[[Path, Path | None], None]) -> Path:
         path = self.path(name)
-        with self._change() as found:
-            found.check(name)
-            new = self.directory / ".lmc-saving"  # `lmc series` removes it if a killed process has left it
-            try:
-                write(new, self._choose_base(found))
-                if name in found.links:
-                    self._set_aside(name, found, look_at(str(new)))
-                os.replace(new, path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(new)
-                raise
-            link = look_at(str(path))
-            if link is None:
-                raise CorruptError(printable(f"{path}: what was written cannot be read"))
-            found.links[name] = link
-            measure_depths(list(found.links.values()))
-            found.put(name, KEPT)
-            latest = found.in_steps()[-1]
+        latest = self._change(partial(self._add_to, name=name, path=path, write=write))
         if latest != name:
             text = f"{path}: has a lower number than {latest}, which stays the latest; if a run was resumed, forget() what it replaces"
             warnings.warn(printable(text), stacklevel=3)
         return path
+
+    def _add_to(self, found: _List, name: str, path: Path, write: Callable[[Path, Path | None], None]) -> str:
+        """Returns the latest name."""
+        found.check(name)
+        new = self.directory / ".lmc-saving"  # `lmc series` removes it if a killed process has left it
+        try:
+            write(new, self._choose_base(found))
+            if name in found.links:
+                self._set_aside(name, found, look_at(str(new)))
+            os.replace(new, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(new)
+            raise
+        link = look_at(str(path))
+        if link is None:
+            raise CorruptError(printable(f"{path}: what was written cannot be read"))
+        found.links[name] = link
+        measure_depths(list(found.links.values()))
+        found.put(name, KEPT)
+        return found.in_steps()[-1]
 
     def _set_aside(self, name: str, found: _List, new: Link | None) -> None:
         """Renames a snapshot that will be replaced, because others may need it as a base."""
@@ -345,9 +352,11 @@ class Series:
         _saving.do_after(partial(self._forget, names))
 
     def _forget(self, names: Iterable[str]) -> None:
-        with self._change() as found:
+        def forget(found: _List) -> None:
             for name in set(names).intersection(found.names(KEPT)):
                 found.entries[name]["state"] = FORGOTTEN
+
+        self._change(forget)
 
     def rotate(self, *protected: str) -> None:
         """Forgets the lowest steps until `keep` are left, but never the last one, the one added last, and the protected ones."""
