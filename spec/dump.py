@@ -152,7 +152,7 @@ class Dump:
         while not data or (data[-1] & 128 and len(data) < 10):
             data += self.take(name, 1)
         if data[9:] > b"\1" or (len(data) > 1 and data[-1] == 0):
-            self.fault(DAMAGED, start, "%s is no varint in the shortest form below 2^64" % name)
+            self.fault(DAMAGED, start, "%s is not a varint in the shortest form below 2^64" % name)
         return data, sum((byte & 127) << 7 * i for i, byte in enumerate(data)) & (1 << 64) - 1
 
     def fields(self, layout):
@@ -363,7 +363,7 @@ class Dump:
         head_crc, body_crc = self.fields("Head_CRC:c Body_CRC:c")
         self.check_crc(start + 12, "Head_CRC", head_crc, crc)
         if not lmc.KIND.fullmatch(kind) or size > lmc.MAX_BODY_SIZE:
-            self.lose_file(DAMAGED, start, "this is no section; what follows is not read")
+            self.lose_file(DAMAGED, start, "this is not a section; what follows is not read")
         if kind not in self.BODIES and not lmc.is_ancillary(kind):
             self.lose_file(NEWER, start, "the section %s is unknown: of a newer version; what follows is not read" % kind.decode())
         self.body(kind, size)

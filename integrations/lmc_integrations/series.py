@@ -184,8 +184,8 @@ class Series:
         self._how: dict[str, Any] = {"level": level, "threads": threads, "quantize": quantize}
 
     def _change(self, change: Callable[[_List], T]) -> T:
-        """change(the list), which is then written, while no other process changes the series. The file is opened here, by `with`: an exception
-        in a context manager of ours, such as Ctrl-C, would keep it locked as long as the traceback is kept."""
+        """change(the list), which is then written, while no other process changes the series. No context manager of ours holds the lock: see
+        lock_file of _sync_files."""
         os.makedirs(self.directory, exist_ok=True)
         with open(self.directory / ".lock", "a") as file:
             _lock(file, CHANGES)

@@ -105,7 +105,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const lmc_
         s.changes.residual[c] = residuals;
         for (p = 0; p < width && n; p++) LMC__TRY(lmc__get_row(d, &planes.row[p], spare, n));
         if (n) d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
-        d->stack.top = rows;
+        d->stack.top = rows; /* frees the planes: they are joined to residuals */
         n_changed += n;
     }
     LMC__VALID(d->in == d->end);
